@@ -7,13 +7,13 @@
 #include <string_view>
 #include <vector>
 
-#include "capture/findings/upper_protocols.h"
 #include "capture/report/report_html.h"
 #include "fuzz/fuzz.h"
 #include "weft/capture/analysis.hpp"
 #include "weft/capture/credit_findings.hpp"
 #include "weft/capture/rpc_tracker.hpp"
 #include "weft/capture/statistics.hpp"
+#include "weft/capture/storage_tracker.hpp"
 #include "weft/capture/traffic_findings.hpp"
 #include "wire/ib_transport.h"
 #include "wire/icrc.h"
@@ -22,11 +22,17 @@
 namespace weft::fuzz {
 namespace {
 
-struct Sink final : capture::RpcSink, capture::OperationSink, capture::TrafficSink {
+struct Sink final : capture::RpcSink,
+                    capture::StorageSink,
+                    capture::OperationSink,
+                    capture::TrafficSink {
   void on_rpc(const capture::Rpc& rpc) override {
     require(rpc.call.has_value() || rpc.reply.has_value());
     require(!capture::describe(rpc).empty());
     page->rpc(rpc, *analysis);
+  }
+  void on_command(const capture::StorageCommand& command) override {
+    page->command(command, *analysis);
   }
   void on_finding(const capture::Finding& finding) override {
     require(!finding.kind.empty() && !finding.sentence.empty());
@@ -38,14 +44,14 @@ struct Sink final : capture::RpcSink, capture::OperationSink, capture::TrafficSi
   }
 
   void on_forget(capture::ConnectionId id) override {
-    page->forgotten(analysis->connections()[id], {*analysis, *statistics, *rpcs, *upper});
+    page->forgotten(analysis->connections()[id], {*analysis, *statistics, *rpcs, *storage});
   }
 
   capture::HtmlReport* page = nullptr;
   const capture::Analysis* analysis = nullptr;
   const capture::Statistics* statistics = nullptr;
   const capture::RpcTracker* rpcs = nullptr;
-  const capture::UpperProtocols* upper = nullptr;
+  const capture::StorageTracker* storage = nullptr;
 };
 
 // The smallest limits that are useful, so that short inputs reach them.
@@ -86,7 +92,7 @@ void analyse(std::uint32_t link_type, bool repairs, Bytes input) {
   capture::Statistics statistics;
   capture::TrafficFindings findings(analysis.connections(), sink);
   capture::CreditFindings credits(analysis.connections(), sink);
-  capture::UpperProtocols upper;
+  capture::StorageTracker storage(analysis.connections(), sink);
   std::size_t page_bytes = 0;
   capture::HtmlReport page({.name = "input"}, analysis,
                            [&](std::string_view text) { page_bytes += text.size(); });
@@ -94,9 +100,9 @@ void analyse(std::uint32_t link_type, bool repairs, Bytes input) {
   sink.analysis = &analysis;
   sink.statistics = &statistics;
   sink.rpcs = &rpcs;
-  sink.upper = &upper;
+  sink.storage = &storage;
   analysis.add_sink(sink);
-  analysis.add_sink(upper);
+  analysis.add_sink(storage);
   analysis.add_sink(page);
   analysis.add_sink(rpcs);
   analysis.add_sink(statistics);
@@ -119,9 +125,10 @@ void analyse(std::uint32_t link_type, bool repairs, Bytes input) {
   }
   analysis.finish();
   rpcs.finish();
+  storage.finish();
   findings.finish();
   credits.finish();
-  page.finish({analysis, statistics, rpcs, upper}, {});
+  page.finish({analysis, statistics, rpcs, storage}, {});
   constexpr std::size_t most_bytes = 10'000'000;
   require(page_bytes < most_bytes);
 }

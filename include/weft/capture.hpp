@@ -21,6 +21,7 @@
 //   InfinibandTransport  turns packets into traffic
 //   OperationTracker     turns traffic into operations
 //   RpcTracker           turns traffic into RPCs with their chunks
+//   StorageTracker       turns traffic into commands of NVMe, SMB, iSER and SRP
 //   TrafficFindings, CreditFindings, Statistics  report faults in the traffic, and sums
 //   QualityMeter         reports what the capture lacks
 //   Reassembly           reassembles the segments of chunk lists by hand, without any packet
@@ -43,5 +44,6 @@
 #include "weft/capture/rpc_text.hpp"
 #include "weft/capture/rpc_tracker.hpp"
 #include "weft/capture/statistics.hpp"
+#include "weft/capture/storage_tracker.hpp"
 #include "weft/capture/traffic_findings.hpp"
 #include "weft/capture/transports.hpp"

@@ -63,6 +63,16 @@ bool Selection::takes(const Rpc& rpc, const Analysis& analysis) const {
                                                   .origin_ns = analysis.totals().first_ns}));
 }
 
+bool Selection::takes(const StorageCommand& command, const Analysis& analysis) const {
+  if (xid || (key && std::ranges::find(command.keys, *key) == command.keys.end())) return false;
+  if (!takes_time(first_stamp(command).time_ns, analysis)) return false;
+  if (!connection && !queue_pair && !filter) return true;
+  const Connection& its = analysis.connections()[command.connection];
+  return takes(its) && (!filter || filter->takes({.connection = &its,
+                                                  .command = &command,
+                                                  .origin_ns = analysis.totals().first_ns}));
+}
+
 // A finding matches if it has the key or XID, and one of its frames is in the time range.
 bool Selection::takes(const Finding& finding, const Analysis& analysis) const {
   if (xid && finding.xid != *xid) return false;

@@ -172,11 +172,10 @@ void check_combination(const DissectOptions& options) {
   // any of them.
   if (options.follow && options.files.size() != 1)
     throw WrongOption("--follow needs exactly one file");
-  const int lists =
-      int{options.operations} + int{options.connections} + int{options.rpc} + int{options.findings};
   // Tables of different columns do not fit into one CSV output.
-  if (options.csv && lists > 1) {
-    throw WrongOption("--csv prints one table: --operations, --connections, --rpc or --findings");
+  if (options.csv && options.lists.count() > 1) {
+    throw WrongOption(
+        "--csv prints one table: --operations, --connections, --rpc, --commands or --findings");
   }
 }
 
@@ -296,12 +295,13 @@ bool read_all(capture::PacketSource& source, bool endless, capture::Analysis& an
 
 capture::ReportOptions report_options(const DissectOptions& options, const std::string& name) {
   capture::ReportOptions wanted;
-  wanted.operations = options.operations;
-  wanted.connections = options.connections;
-  wanted.rpcs = options.rpc;
-  wanted.findings = options.findings;
+  wanted.operations = options.lists.operations;
+  wanted.connections = options.lists.connections;
+  wanted.rpcs = options.lists.rpc;
+  wanted.commands = options.lists.commands;
+  wanted.findings = options.lists.findings;
   // The summary is what remains if no list is selected.
-  wanted.summary = !options.operations && !options.connections && !options.rpc && !options.findings;
+  wanted.summary = options.lists.count() == 0;
   wanted.slowest = options.slowest;
   wanted.colours = is_coloured(STDOUT_FILENO);
   wanted.name = name;

@@ -7,6 +7,19 @@
 
 namespace weft::cli {
 
+// What is listed, line by line. If nothing is, there is a summary.
+struct DissectLists {
+  bool operations = false;
+  bool connections = false;
+  bool rpc = false;
+  bool commands = false;  // of storage protocols
+  bool findings = false;
+
+  [[nodiscard]] int count() const {
+    return int{operations} + int{connections} + int{rpc} + int{commands} + int{findings};
+  }
+};
+
 struct DissectOptions {
   std::vector<std::string> files;
   std::string live;
@@ -16,10 +29,7 @@ struct DissectOptions {
   std::string export_pcap;
   bool follow = false;
   bool separate = false;
-  bool operations = false;
-  bool connections = false;
-  bool rpc = false;
-  bool findings = false;
+  DissectLists lists;
   bool json = false;
   bool csv = false;
   std::string connection;

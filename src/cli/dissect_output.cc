@@ -14,6 +14,7 @@ DissectOutput::DissectOutput(capture::Analysis& analysis, const capture::Selecti
       report_(report),
       quality_(analysis),
       rpcs_(*this),
+      storage_(analysis.connections(), *this),
       times_(analysis.connections(), wanted.slowest),
       traffic_findings_(analysis.connections(), *this),
       credit_findings_(analysis.connections(), *this),
@@ -23,7 +24,7 @@ DissectOutput::DissectOutput(capture::Analysis& analysis, const capture::Selecti
   analysis.add_sink(statistics_);
   analysis.add_sink(quality_);
   analysis.add_sink(rpcs_);
-  analysis.add_sink(upper_);
+  analysis.add_sink(storage_);
   analysis.add_sink(traffic_findings_);
   analysis.add_sink(credit_findings_);
   analysis.add_sink(latency_findings_);
@@ -62,8 +63,10 @@ void DissectOutput::on_operation(const capture::Operation& operation) {
   if (!selection_.takes(operation, analysis_)) return;
   selection_.note(operation.connection);
   statistics_.on_operation(operation);
-  // On a connection with RPCs the exchange is the RPC, which on_rpc() adds.
-  if (!rpcs_.recognised(operation.connection)) times_.add(operation);
+  // On a connection with RPCs or storage commands the exchange is one of those.
+  const bool single =
+      !rpcs_.recognised(operation.connection) && storage_.of(operation.connection) == nullptr;
+  if (single) times_.add(operation);
   if (wanted_.operations) report_.operation(operation, analysis_);
   if (html_) html_->operation(operation, analysis_);
   if (packets_) packets_->add(operation);
@@ -80,6 +83,15 @@ void DissectOutput::on_rpc(const capture::Rpc& rpc) {
   if (!extraction_) return;
   extraction_->rpcs.add(rpc);
   extraction_->images.add(rpc);
+}
+
+void DissectOutput::on_command(const capture::StorageCommand& command) {
+  if (!selection_.takes(command, analysis_)) return;
+  selection_.note(command.connection);
+  times_.add(command);
+  if (wanted_.commands) report_.command(command, analysis_);
+  if (html_) html_->command(command, analysis_);
+  if (packets_) packets_->add(command);
 }
 
 void DissectOutput::on_finding(const capture::Finding& finding) {
@@ -113,6 +125,7 @@ void DissectOutput::on_forget(capture::ConnectionId id) {
 void DissectOutput::finish(bool stopped) {
   stopped_ = stopped;
   rpcs_.finish();
+  storage_.finish();
   traffic_findings_.finish();
   credit_findings_.finish();
   latency_findings_.finish();

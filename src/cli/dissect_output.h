@@ -10,7 +10,6 @@
 
 #include "capture/findings/latency_findings.h"
 #include "capture/findings/stall_findings.h"
-#include "capture/findings/upper_protocols.h"
 #include "capture/report/packet_export.h"
 #include "capture/report/report.h"
 #include "capture/report/report_html.h"
@@ -21,12 +20,14 @@
 #include "weft/capture/quality.hpp"
 #include "weft/capture/rpc_tracker.hpp"
 #include "weft/capture/statistics.hpp"
+#include "weft/capture/storage_tracker.hpp"
 #include "weft/capture/traffic_findings.hpp"
 
 namespace weft::cli {
 
 class DissectOutput final : private capture::OperationSink,
                             private capture::RpcSink,
+                            private capture::StorageSink,
                             private capture::TrafficSink {
  public:
   // All references but the selection must outlive this. Must be made before the first packet is
@@ -63,10 +64,12 @@ class DissectOutput final : private capture::OperationSink,
 
   void on_operation(const capture::Operation& operation) override;
   void on_rpc(const capture::Rpc& rpc) override;
+  void on_command(const capture::StorageCommand& command) override;
   void on_finding(const capture::Finding& finding) override;
   void on_forget(capture::ConnectionId connection) override;
   [[nodiscard]] capture::Results results() const {
-    capture::Results results{analysis_, statistics_, rpcs_, upper_, findings_, quality_.quality()};
+    capture::Results results{analysis_, statistics_, rpcs_,
+                             storage_,  findings_,   quality_.quality()};
     results.quality.stopped = stopped_;
     results.quality.clocks = clocks_;
     results.times = &times_;
@@ -81,7 +84,7 @@ class DissectOutput final : private capture::OperationSink,
   capture::Statistics statistics_;
   capture::QualityMeter quality_;
   capture::RpcTracker rpcs_;
-  capture::UpperProtocols upper_;
+  capture::StorageTracker storage_;
   capture::ExchangeTimes times_;
   capture::TrafficFindings traffic_findings_;
   capture::CreditFindings credit_findings_;

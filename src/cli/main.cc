@@ -174,10 +174,12 @@ CLI::App* add_dissect(CLI::App& app, DissectOptions& options) {
                    "Also read the files that match this pattern, such as 'ring_*.pcapng': the "
                    "files of a rotating capture, of which the shell may not list all")
       ->type_name("PATTERN");
-  dissect->add_flag("--operations", options.operations, "List each operation");
-  dissect->add_flag("--connections", options.connections, "Show the connections only");
-  dissect->add_flag("--rpc", options.rpc, "List each RPC: calls joined with their replies");
-  dissect->add_flag("--findings", options.findings,
+  dissect->add_flag("--operations", options.lists.operations, "List each operation");
+  dissect->add_flag("--connections", options.lists.connections, "Show the connections only");
+  dissect->add_flag("--rpc", options.lists.rpc, "List each RPC: calls joined with their replies");
+  dissect->add_flag("--commands", options.lists.commands,
+                    "List each command of NVMe, SMB, iSER and SRP with its status");
+  dissect->add_flag("--findings", options.lists.findings,
                     "List what is wrong with the traffic or costs time");
   dissect
       ->add_option("--slowest", options.slowest,

@@ -10,7 +10,6 @@
 #include <new>
 #include <string_view>
 
-#include "capture/findings/upper_protocols.h"
 #include "capture/made_capture.h"
 #include "capture/made_roce.h"
 #include "capture/report/report.h"
@@ -18,6 +17,7 @@
 #include "capture/rpc_builder.h"
 #include "weft/capture/credit_findings.hpp"
 #include "weft/capture/rpc_tracker.hpp"
+#include "weft/capture/storage_tracker.hpp"
 #include "weft/capture/traffic_findings.hpp"
 #include "wire/tcp.h"
 
@@ -103,7 +103,10 @@ Limits no_limits() {
 enum class Page { no, yes };
 
 // All that `weft dissect` has.
-class Everything : private OperationSink, private RpcSink, private TrafficSink {
+class Everything : private OperationSink,
+                   private RpcSink,
+                   private StorageSink,
+                   private TrafficSink {
  public:
   Everything(const Limits& limits, Page page)
       : draws_(page == Page::yes),
@@ -116,7 +119,7 @@ class Everything : private OperationSink, private RpcSink, private TrafficSink {
     analysis_.add_sink(*this);
     analysis_.add_sink(statistics_);
     analysis_.add_sink(rpcs_);
-    analysis_.add_sink(upper_);
+    analysis_.add_sink(storage_);
     analysis_.add_sink(findings_);
     analysis_.add_sink(credits_);
     if (draws_) analysis_.add_sink(page_);
@@ -136,7 +139,7 @@ class Everything : private OperationSink, private RpcSink, private TrafficSink {
  private:
   static void nowhere(std::string_view) {}
 
-  [[nodiscard]] Results results() const { return {analysis_, statistics_, rpcs_, upper_}; }
+  [[nodiscard]] Results results() const { return {analysis_, statistics_, rpcs_, storage_}; }
   void on_operation(const Operation& operation) override {
     statistics_.on_operation(operation);
     text_->operation(operation, analysis_);
@@ -145,6 +148,10 @@ class Everything : private OperationSink, private RpcSink, private TrafficSink {
   void on_rpc(const Rpc& rpc) override {
     text_->rpc(rpc, analysis_);
     if (draws_) page_.rpc(rpc, analysis_);
+  }
+  void on_command(const StorageCommand& command) override {
+    text_->command(command, analysis_);
+    if (draws_) page_.command(command, analysis_);
   }
   void on_finding(const Finding& finding) override {
     text_->finding(finding, analysis_);
@@ -159,7 +166,7 @@ class Everything : private OperationSink, private RpcSink, private TrafficSink {
   Analysis analysis_;
   Statistics statistics_;
   RpcTracker rpcs_;
-  UpperProtocols upper_;
+  StorageTracker storage_{analysis_.connections(), *this};
   TrafficFindings findings_;
   CreditFindings credits_;
   std::unique_ptr<Report> text_;

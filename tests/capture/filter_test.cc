@@ -46,6 +46,19 @@ class FilterTest : public ::testing::Test {
     rpc_.nfs->operations[0].name = "PUTFH";
     rpc_.nfs->operations[1].name = "WRITE";
     rpc_.nfs->operations[1].entry = "Results.csv";
+    command_.protocol = StorageProtocol::smb_direct;
+    command_.requester = Side::b;
+    command_.name = "SMB2 READ";
+    command_.outcome = StorageCommand::Outcome::failed;
+    command_.status_text = "STATUS_ACCESS_DENIED";
+    command_.request = Stamp{20, 21'000'000};
+    command_.answer = Stamp{22, 24'000'000};
+    command_.latency_ns = 3'000'000;
+    command_.transfer_ns = 1'000'000;
+    command_.bytes = 4096;
+    command_.offset = 8192;
+    command_.file = "Results.csv";
+    command_.keys = {0x88, 0x99};
     finding_.kind = "rpc-unanswered";
     finding_.sentence = "One call had no reply.";
     finding_.stamps = {{10, 11'000'000}, {90, 95'000'000}};
@@ -62,6 +75,9 @@ class FilterTest : public ::testing::Test {
   [[nodiscard]] bool rpc(const char* text) const {
     return takes(text, {.connection = &connection_, .rpc = &rpc_});
   }
+  [[nodiscard]] bool command(const char* text) const {
+    return takes(text, {.connection = &connection_, .command = &command_});
+  }
   [[nodiscard]] bool finding(const char* text) const {
     return takes(text, {.connection = &connection_, .finding = &finding_});
   }
@@ -69,6 +85,7 @@ class FilterTest : public ::testing::Test {
   Connection connection_;
   Operation operation_;
   Rpc rpc_;
+  StorageCommand command_;
   Finding finding_;
 
  private:
@@ -171,6 +188,21 @@ struct Mistake {
   std::size_t length;
   const char* sentence;
 };
+
+TEST_F(FilterTest, StorageCommandsHaveTheirFields) {
+  EXPECT_TRUE(command("command.protocol == smb && command.name contains read"));
+  EXPECT_TRUE(command("command.outcome == failed && command.status == status_access_denied"));
+  EXPECT_TRUE(command("command.latency > 2ms && command.latency < 4ms"));
+  EXPECT_TRUE(command("command.transfer == 1ms && command.bytes == 4KiB"));
+  EXPECT_TRUE(command("command.file == results.csv && command.offset == 8192"));
+  EXPECT_TRUE(command("command.key == 0x99 && command.id == 0"));
+  EXPECT_TRUE(command("requester == 10.0.1.8 && responder == 10.0.0.7 && frame == 20"));
+  EXPECT_FALSE(command("command.block"));
+  EXPECT_FALSE(command("command.queue || command.unit || command.blocks"));
+  EXPECT_FALSE(command("operation.latency || rpc.latency || connection.end"));
+  EXPECT_FALSE(rpc("command.latency"));
+  EXPECT_FALSE(operation("command.protocol"));
+}
 
 TEST(FilterErrors, PointAtThePlace) {
   const Mistake mistakes[] = {

@@ -7,6 +7,7 @@
 
 #include "capture/made_roce.h"
 #include "weft/capture/rpc_tracker.hpp"
+#include "weft/capture/storage_tracker.hpp"
 
 namespace weft::capture::test {
 namespace {
@@ -56,18 +57,19 @@ struct Drawn {
   std::string page;
 
   void draw(const MadeCapture& capture, auto act, const Selection& selection = {}) {
-    struct Nobody final : RpcSink {
+    struct Nobody final : RpcSink, StorageSink {
+      void on_command(const StorageCommand&) override {}
       void on_rpc(const Rpc&) override {}
       void on_finding(const Finding&) override {}
     } nobody;
     RpcTracker rpcs(nobody);
-    const UpperProtocols upper;
+    const StorageTracker storage(analysis.connections(), nobody);
     HtmlReport report({.name = "<made>"}, analysis,
                       [this](std::string_view text) { page += text; });
     analysis.add_sink(report);
     feed(analysis, capture);
     const std::uint64_t findings = act(report);
-    report.finish({analysis, statistics, rpcs, upper, findings}, selection);
+    report.finish({analysis, statistics, rpcs, storage, findings}, selection);
   }
 };
 

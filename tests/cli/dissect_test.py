@@ -40,6 +40,12 @@ OUTPUTS = {
     "{}.lists.txt.gz": LISTS,
     "{}.lists.json.gz": ("--json", *LISTS),
 }
+# Of captures of storage protocols also these.
+OUTPUTS_OF_STORAGE = {
+    "{}.commands.txt": ("--commands",),
+    "{}.commands.json": ("--json", "--commands"),
+}
+STORAGE = ("iser_rxe", "nvme_rxe", "smb_rxe", "srp_rxe")
 rewrite = False
 
 
@@ -83,9 +89,10 @@ class Golden(unittest.TestCase):
     maxDiff = None
 
     def test_every_capture(self):
-        self.assertGreaterEqual(len(captures()), 19)
+        self.assertGreaterEqual(len(captures()), 23)
         for capture in captures():
-            for pattern, options in OUTPUTS.items():
+            more = OUTPUTS_OF_STORAGE if capture in STORAGE else {}
+            for pattern, options in (OUTPUTS | more).items():
                 with self.subTest(capture=capture, options=options):
                     self.check(GOLDEN / pattern.format(capture), capture, options)
 
@@ -112,6 +119,66 @@ class Golden(unittest.TestCase):
         for capture in captures():
             for line in stored(GOLDEN / f"{capture}.lists.json.gz").splitlines():
                 self.assertIn(json.loads(line)["type"], ("operation", "rpc", "finding"))
+
+
+@unittest.skipUnless(shutil.which("tshark"), "tshark is not installed")
+class StorageAgainstTshark(unittest.TestCase):
+    """Wireshark decodes the same commands, by code that shares nothing with ours."""
+
+    def commands(self, capture):
+        return [json.loads(line)
+                for line in dissect("--json", "--commands", capture).stdout.splitlines()]
+
+    def fields(self, capture, select, *names):
+        """For each frame the values of the fields, each a list: a frame may have several."""
+        options = [word for name in names for word in ("-e", name)]
+        with tempfile.TemporaryDirectory() as folder:
+            plain = pathlib.Path(folder) / "plain.pcap"
+            with plain.open("wb") as out:
+                subprocess.run(["zstd", "-dc", CAPTURES / capture], stdout=out, check=True)
+            done = subprocess.run(["tshark", "-r", plain, "-Y", select, "-T", "fields",
+                                   "-E", "separator=;", "-e", "frame.number", *options],
+                                  capture_output=True, text=True, check=True)
+        rows = [line.split(";") for line in done.stdout.splitlines()]
+        return {int(row[0]): [one.split(",") for one in row[1:]] for row in rows}
+
+    def test_smb(self):
+        seen = self.fields("smb_rxe.pcap.zst", "smb2", "smb2.msg_id", "smb2.nt_status")
+        asked, answered = set(), set()
+        for numbers, statuses in seen.values():
+            # Requests have no status, answers have one for each message.
+            if statuses == [""]:
+                asked |= {int(number) for number in numbers}
+            else:
+                answered |= {(int(number), int(status, 16))
+                             for number, status in zip(numbers, statuses, strict=True)}
+        ours = self.commands("smb_rxe.pcap.zst")
+        self.assertGreater(len(ours), 100)
+        self.assertEqual(asked, {int(one["id"], 16) for one in ours})
+        self.assertEqual(answered,
+                         {(int(one["id"], 16), int(one["status_code"], 16)) for one in ours})
+
+    def test_nvme(self):
+        seen = self.fields("nvme_rxe.pcap.zst", "nvme.cmd.slba", "nvme.cmd.cid",
+                           "nvme.cmd.slba", "nvme.cmd.nlb", "nvme.cmd.sgl1.key")
+        theirs = {(frame, int(number[0], 16), int(block[0], 0), int(blocks[0], 0),
+                   int(key[0], 16))
+                  for frame, (number, block, blocks, key) in seen.items() if key != [""]}
+        ours = {(one["frame"], int(one["id"], 16), one["block"], one["blocks"],
+                 int(one["keys"][0], 16))
+                for one in self.commands("nvme_rxe.pcap.zst") if "block" in one and one["keys"]}
+        self.assertGreater(len(ours), 20)
+        self.assertEqual(theirs, ours)
+
+    def test_iser(self):
+        answers = self.fields("iser_rxe.pcap.zst", "iscsi.opcode == 0x21",
+                              "iscsi.initiatortasktag", "iscsi.scsiresponse.status")
+        theirs = {(frame, int(tag[0], 16), int(status[0], 16))
+                  for frame, (tag, status) in answers.items()}
+        ours = {(one["answer_frame"], int(one["id"], 16), int(one["status_code"], 16))
+                for one in self.commands("iser_rxe.pcap.zst") if "unit" in one}
+        self.assertGreater(len(ours), 30)
+        self.assertEqual(theirs, ours)
 
 
 class ExitStatus(unittest.TestCase):

@@ -11,7 +11,6 @@ CODEC = re.compile(r"\b(?:load|store)_(?:be|le)\b|\bbyteswap\b|\b__builtin_bswap
 CODEC_HOME = {"src/base/bytes.h", "src/base/byte_reader.h", "src/base/byte_writer.h"}
 # Files that look at foreign bytes or print addresses, and have no format of their own.
 CODEC_EXCEPTIONS = {
-    "src/capture/findings/upper_protocols.cc": "recognises SMB Direct and iSER by a few fields",
     "src/capture/host_address.cc": "prints the 16-bit words of an address",
     "src/capture/tcp/byte_stream.cc": "recognises compressed files by their magic number",
 }

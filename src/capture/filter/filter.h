@@ -1,4 +1,4 @@
-// An expression that selects connections, operations, RPCs and findings, such as
+// An expression that selects connections, operations, RPCs, storage commands and findings, such as
 // `rpc.latency > 10ms && rpc.procedure == "WRITE" && peer == 10.0.0.7`. filter_fields.h has the
 // fields, docs/dissect.md the grammar.
 //
@@ -21,14 +21,16 @@
 #include "weft/capture/finding.hpp"
 #include "weft/capture/operation.hpp"
 #include "weft/capture/rpc.hpp"
+#include "weft/capture/storage.hpp"
 
 namespace weft::capture {
 
-// The record that a filter is applied to: a connection, or an operation, RPC or finding of it.
+// The record that a filter is applied to: a connection, or an exchange or finding of it.
 struct FilterRecord {
   const Connection* connection = nullptr;  // always set
   const Operation* operation = nullptr;
   const Rpc* rpc = nullptr;
+  const StorageCommand* command = nullptr;
   const Finding* finding = nullptr;
   std::int64_t origin_ns = 0;  // time of the first frame
   bool message = false;        // `operation` is a message for extraction: its end is not known

@@ -32,7 +32,7 @@ void visit_address(const Visit& visit, const HostAddress& address) {
 }
 
 bool is_connection(const Record& record) {
-  return !record.operation && !record.rpc && !record.finding;
+  return !record.operation && !record.rpc && !record.command && !record.finding;
 }
 
 // --- All records ---------------------------------------------------------------------------------
@@ -49,13 +49,22 @@ template <typename Use>
 void with_stamps(const Record& record, Use use) {
   if (record.operation) return use(record.operation->start);
   if (record.rpc) return use(record.rpc->call ? record.rpc->call->first : record.rpc->reply->first);
+  if (record.command) return use(first_stamp(*record.command));
   if (!record.finding) return use(record.connection->first);
   for (const Stamp& stamp : record.finding->stamps) use(stamp);
 }
 
 void visit_side(const Record& record, const Visit& visit, bool requester) {
-  if (!record.operation && !record.rpc) return;
-  const Side side = record.operation ? record.operation->side : record.rpc->caller;
+  Side side = Side::a;
+  if (record.operation) {
+    side = record.operation->side;
+  } else if (record.rpc) {
+    side = record.rpc->caller;
+  } else if (record.command) {
+    side = record.command->requester;
+  } else {
+    return;
+  }
   visit_address(visit, record.connection->endpoint(requester ? side : other(side)).address);
 }
 
@@ -234,6 +243,71 @@ constexpr Getter of_rpcs[] = {
      }>},
 };
 
+// --- Storage commands ----------------------------------------------------------------------------
+
+using OfCommand = void (*)(const StorageCommand& command, const Visit& visit);
+
+template <OfCommand get>
+void of_command(const Record& record, const Visit& visit) {
+  if (record.command) get(*record.command, visit);
+}
+template <auto member>
+void of_command_number(const Record& record, const Visit& visit) {
+  if (record.command && record.command->*member) visit_number(visit, *(record.command->*member));
+}
+
+std::string_view protocol_word(StorageProtocol protocol) {
+  switch (protocol) {
+    case StorageProtocol::nvme:
+      return "nvme";
+    case StorageProtocol::smb_direct:
+      return "smb";
+    case StorageProtocol::iser:
+      return "iser";
+    case StorageProtocol::srp:
+      return "srp";
+  }
+  return "";
+}
+
+constexpr Getter of_commands[] = {
+    {"command.protocol", of_command<[](const StorageCommand& command, const Visit& visit) {
+       visit_text(visit, protocol_word(command.protocol));
+     }>},
+    {"command.name", of_command<[](const StorageCommand& command, const Visit& visit) {
+       if (!command.name.empty()) visit_text(visit, command.name);
+     }>},
+    {"command.outcome", of_command<[](const StorageCommand& command, const Visit& visit) {
+       visit_text(visit, to_string(command.outcome));
+     }>},
+    {"command.status", of_command<[](const StorageCommand& command, const Visit& visit) {
+       if (command.answer) visit_text(visit, command.status_text);
+     }>},
+    {"command.latency", of_command<[](const StorageCommand& command, const Visit& visit) {
+       if (command.latency_ns >= 0) visit(command.latency_ns);
+     }>},
+    {"command.transfer", of_command<[](const StorageCommand& command, const Visit& visit) {
+       if (command.latency_ns >= 0) visit(command.transfer_ns);
+     }>},
+    {"command.bytes", of_command<[](const StorageCommand& command, const Visit& visit) {
+       visit_number(visit, command.bytes);
+     }>},
+    {"command.id", of_command<[](const StorageCommand& command, const Visit& visit) {
+       visit_number(visit, command.id);
+     }>},
+    {"command.key", of_command<[](const StorageCommand& command, const Visit& visit) {
+       for (const std::uint32_t key : command.keys) visit_number(visit, key);
+     }>},
+    {"command.queue", of_command_number<&StorageCommand::queue>},
+    {"command.unit", of_command_number<&StorageCommand::unit>},
+    {"command.block", of_command_number<&StorageCommand::block>},
+    {"command.blocks", of_command_number<&StorageCommand::blocks>},
+    {"command.file", of_command<[](const StorageCommand& command, const Visit& visit) {
+       if (!command.file.empty()) visit_text(visit, command.file);
+     }>},
+    {"command.offset", of_command_number<&StorageCommand::offset>},
+};
+
 // --- Findings ------------------------------------------------------------------------------------
 
 using OfFinding = void (*)(const Finding& finding, const Visit& visit);
@@ -268,6 +342,7 @@ constexpr auto make_getters() {
   add(of_all);
   add(of_operations);
   add(of_rpcs);
+  add(of_commands);
   add(of_findings);
   return all;
 }

@@ -119,7 +119,7 @@ function show_exchange(view, exchange, connection) {
     element("span", { class: exchange.good ? "quiet" : "bad" }, exchange.outcome)),
   element("p", { class: "quiet" }, `frame ${exchange.frame}, at ${moment_text(exchange.start)}`
     + (exchange.latency >= 0 ? `, done in ${duration_text(exchange.latency)}` : "")
-    + (exchange.rpc ? "" : ", with its neighbours")));
+    + (exchange.call ? "" : ", with its neighbours")));
   draw_sequence(view, exchange, connection);
 }
 
@@ -159,7 +159,7 @@ function show_exchanges(number) {
     list.querySelector("button").click();
   };
   section.append(element("div", { class: "heading" }, element("h2", {}, "Exchanges"),
-    element("span", { class: "quiet" }, detail.exchanges[0].rpc
+    element("span", { class: "quiet" }, detail.exchanges[0].call
       ? "an RPC and what was read and written for it: the first, the slowest, the failed"
       : "an operation and what happened around it: the first, the slowest, the failed")),
   tabs, element("div", { class: "exchange-view" }, list, view));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "capture/text/units.h"
 #include "weft/capture/rpc_text.hpp"
@@ -42,6 +43,23 @@ std::string story_of(const Rpc& rpc, const ConnectionTable& connections) {
   return text + "." + tcp_text(connections, rpc.connection, rest_ns);
 }
 
+std::string story_of(const StorageCommand& command, const ConnectionTable& connections) {
+  std::string text;
+  if (const std::string detail = detail_text(command); !detail.empty()) text = detail + ". ";
+  text += fmt::format("The command is in frame {}; the answer is in frame {}: {}",
+                      command.request->frame, command.answer->frame, command.status_text);
+  if (command.interim) {
+    text +=
+        fmt::format(". The server said in frame {} that it takes longer", command.interim->frame);
+  }
+  const std::int64_t rest_ns = command.latency_ns - command.transfer_ns;
+  if (command.transfer_ns > 0) {
+    text += fmt::format(". Its data took {}, and the target {}", duration_text(command.transfer_ns),
+                        duration_text(rest_ns));
+  }
+  return text + "." + tcp_text(connections, command.connection, rest_ns);
+}
+
 std::string story_of(const Operation& operation, const ConnectionTable& connections) {
   const Stamp& end = operation.is_request() ? operation.end : operation.confirmation;
   std::string text =
@@ -71,27 +89,48 @@ void ExchangeTimes::keep(SlowExchange exchange) {
   if (slowest_.size() > slowest_limit_) slowest_.erase(slowest_.begin());
 }
 
+// The names come from the wire, so their number is limited; further ones share one entry.
+void ExchangeTimes::count(std::string name, std::int64_t latency_ns, std::int64_t transfer_ns,
+                          bool failed) {
+  const bool room = procedures_.size() < max_procedures || procedures_.contains(name);
+  if (!room) name = "other procedures";
+  ProcedureTimes& times = procedures_[name];
+  if (times.name.empty()) times.name = std::move(name);
+  times.latency.add(latency_ns);
+  times.total_ns += latency_ns;
+  times.transfer_ns += transfer_ns;
+  if (failed) ++times.failed;
+}
+
 void ExchangeTimes::add(const Rpc& rpc) {
   if (!rpc.call || !rpc.reply) return;
-  std::string name = describe(rpc);
-  // The names come from the wire, so their number is limited; further ones share one entry.
-  const bool room = procedures_.size() < max_procedures || procedures_.contains(name);
-  ProcedureTimes& times = procedures_[room ? name : "other procedures"];
-  if (times.name.empty()) times.name = room ? name : "other procedures";
-  times.latency.add(rpc.latency_ns);
-  times.total_ns += rpc.latency_ns;
-  times.transfer_ns += rpc.transfer_ns;
-  if (!succeeded(rpc)) ++times.failed;
+  count(describe(rpc), rpc.latency_ns, rpc.transfer_ns, !succeeded(rpc));
   if (!is_slow(rpc.latency_ns)) return;
   keep({.connection = rpc.connection,
         .side = rpc.caller,
-        .name = std::move(name),
+        .name = describe(rpc),
         .xid = rpc.xid,
         .first = rpc.call->first,
         .last = rpc.reply->first,
         .latency_ns = rpc.latency_ns,
         .transfer_ns = rpc.transfer_ns,
         .story = story_of(rpc, connections_)});
+}
+
+void ExchangeTimes::add(const StorageCommand& command) {
+  if (command.latency_ns < 0) return;
+  count(describe(command), command.latency_ns, command.transfer_ns,
+        command.outcome == StorageCommand::Outcome::failed);
+  if (!is_slow(command.latency_ns)) return;
+  keep({.connection = command.connection,
+        .side = command.requester,
+        .name = describe(command),
+        .xid = {},
+        .first = *command.request,
+        .last = *command.answer,
+        .latency_ns = command.latency_ns,
+        .transfer_ns = command.transfer_ns,
+        .story = story_of(command, connections_)});
 }
 
 void ExchangeTimes::add(const Operation& operation) {

@@ -11,19 +11,21 @@
 #include "weft/capture/histogram.hpp"
 #include "weft/capture/operation.hpp"
 #include "weft/capture/rpc.hpp"
+#include "weft/capture/storage.hpp"
 
 namespace weft::capture {
 
-// The RPCs of one procedure that have a call and a reply.
+// The RPCs of one procedure, or the storage commands of one kind, that have an answer.
 struct ProcedureTimes {
   std::string name;
   Histogram latency;
   std::int64_t total_ns = 0;     // sum of the latencies
-  std::int64_t transfer_ns = 0;  // of it, while chunks were transferred
+  std::int64_t transfer_ns = 0;  // of it, while data were transferred by RDMA
   std::uint64_t failed = 0;      // a status other than success
 };
 
-// One exchange among the slowest: an RPC, or an operation on a connection without RPCs.
+// One exchange among the slowest: an RPC, a storage command, or an operation on a connection
+// without either.
 struct SlowExchange {
   ConnectionId connection = 0;
   Side side = Side::a;  // the caller or requester
@@ -43,7 +45,8 @@ class ExchangeTimes {
       : connections_(connections), slowest_limit_(slowest) {}
 
   void add(const Rpc& rpc);
-  // For operations of connections without RPCs.
+  void add(const StorageCommand& command);
+  // For operations of connections without RPCs and storage commands.
   void add(const Operation& operation);
 
   // Those that cost the most time first. Procedures beyond max_procedures are counted together.
@@ -54,6 +57,7 @@ class ExchangeTimes {
  private:
   static constexpr std::size_t max_procedures = 128;
 
+  void count(std::string name, std::int64_t latency_ns, std::int64_t transfer_ns, bool failed);
   [[nodiscard]] bool is_slow(std::int64_t latency_ns) const;
   void keep(SlowExchange exchange);
 

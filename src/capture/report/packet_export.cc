@@ -62,6 +62,11 @@ void PacketExport::add(const Rpc& rpc) {
   include(rpc.connection, first.first.frame, last.last.frame);
 }
 
+void PacketExport::add(const StorageCommand& command) {
+  if (selection_.kind) return;
+  include(command.connection, first_stamp(command).frame, command.last.frame);
+}
+
 void PacketExport::add(const Finding& finding) {
   if (selection_.kind) return;
   for (const Stamp& stamp : finding.stamps) include(finding.connection, stamp.frame, stamp.frame);

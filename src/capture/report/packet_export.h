@@ -39,6 +39,7 @@ class PacketExport {
   // connection from the first to the last one of it; of a finding, its frames.
   void add(const Operation& operation);
   void add(const Rpc& rpc);
+  void add(const StorageCommand& command);
   void add(const Finding& finding);
   // Adds a connection that is forgotten, or is there at the end: all of its frames if it is
   // selected itself.

@@ -55,16 +55,16 @@ PageOperation::PageOperation(const Operation& operation)
 
 // Decides whether an exchange is kept, and for which reason. Failed ones have priority over first
 // ones, and those over slow ones.
-bool PageExchanges::choose(ConnectionId connection, bool rpc, bool good, std::int64_t latency_ns,
+bool PageExchanges::choose(ConnectionId connection, bool call, bool good, std::int64_t latency_ns,
                            Reason& reason) {
   auto found = connections_.find(connection);
   if (found == connections_.end()) {
     if (connections_.size() == max_connections) return false;
     found = connections_.try_emplace(connection).first;
   }
-  // On a connection with RPCs, single operations are not shown as exchanges.
-  if (!rpc && found->second.rpcs.count[static_cast<std::size_t>(Reason::first)] > 0) return false;
-  Choice& choice = found->second.of(rpc);
+  // On a connection with RPCs or storage commands, single operations are not shown as exchanges.
+  if (!call && found->second.calls.count[static_cast<std::size_t>(Reason::first)] > 0) return false;
+  Choice& choice = found->second.of(call);
   const auto take = [&](Reason why) {
     reason = why;
     ++choice.count[static_cast<std::size_t>(why)];
@@ -123,7 +123,7 @@ void PageExchanges::add(const Rpc& rpc) {
   exchange.outcome =
       fmt::format("{}{}", outcome_text(rpc), rpc.retransmissions > 0 ? ", sent again" : "");
   exchange.good = good;
-  exchange.rpc = true;
+  exchange.call = true;
   exchange.start = rpc.call ? rpc.call->first : rpc.reply->first;
   exchange.latency_ns = latency_ns;
   pending.keys = keys_of(rpc);
@@ -131,6 +131,34 @@ void PageExchanges::add(const Rpc& rpc) {
   if (rpc.call) pending.call_frame = rpc.call->first.frame;
   if (rpc.reply) pending.reply_frame = rpc.reply->first.frame;
   pending.done_ns = rpc.reply ? rpc.reply->last.time_ns : exchange.start.time_ns;
+  wait_for_operations(std::move(pending));
+}
+
+// Chooses a command of a storage protocol.
+void PageExchanges::add(const StorageCommand& command) {
+  const bool good = command.outcome == StorageCommand::Outcome::succeeded;
+  Pending pending;
+  if (!choose(command.connection, true, good, command.latency_ns, pending.reason)) return;
+  PageExchange& exchange = pending.exchange;
+  exchange.connection = command.connection;
+  exchange.side = command.requester;
+  exchange.title = describe(command);
+  exchange.detail = detail_text(command);
+  exchange.outcome = outcome_text(command);
+  exchange.good = good;
+  exchange.call = true;
+  exchange.start = first_stamp(command);
+  exchange.latency_ns = command.latency_ns;
+  pending.keys = command.keys;
+  pending.first_frame = exchange.start.frame;
+  if (command.request) pending.call_frame = command.request->frame;
+  if (command.answer) pending.reply_frame = command.answer->frame;
+  pending.done_ns = command.last.time_ns;
+  wait_for_operations(std::move(pending));
+}
+
+// The operations of a call may be reported after it, so they are collected later.
+void PageExchanges::wait_for_operations(Pending pending) {
   pending.due = seen_ + later_operations;
   pending_.push_back(std::move(pending));
   // If operations are deselected, none arrives and nothing becomes due, so the list must be bounded
@@ -147,7 +175,7 @@ void PageExchanges::finish() {
 }
 
 void PageExchanges::settle(Pending& pending) {
-  if (pending.exchange.rpc) {
+  if (pending.exchange.call) {
     collect(pending);
   } else {
     collect_neighbours(pending);
@@ -155,7 +183,7 @@ void PageExchanges::settle(Pending& pending) {
   keep(pending);
 }
 
-// Collects the Sends of call and reply, and the operations on the memory of the call's chunks
+// Collects the Sends of call and reply, and the operations on the memory that the call grants
 // between them.
 void PageExchanges::collect(Pending& pending) const {
   const PageExchange& exchange = pending.exchange;
@@ -202,7 +230,7 @@ void PageExchanges::collect_neighbours(Pending& pending) const {
 
 // Stores an exchange. Of the slow ones only the slowest stay, so each new one may replace another.
 void PageExchanges::keep(Pending& pending) {
-  Choice& choice = connections_[pending.exchange.connection].of(pending.exchange.rpc);
+  Choice& choice = connections_[pending.exchange.connection].of(pending.exchange.call);
   choice.chosen.push_back({std::move(pending.exchange), pending.reason});
   if (pending.reason != Reason::slow) return;
   // Only the slowest stay.
@@ -225,7 +253,7 @@ std::vector<const PageExchange*> PageExchanges::of(ConnectionId connection,
   const auto found = connections_.find(connection);
   if (found == connections_.end()) return out;
   const PerConnection& own = found->second;
-  const auto& chosen = (own.rpcs.chosen.empty() ? own.operations : own.rpcs).chosen;
+  const auto& chosen = (own.calls.chosen.empty() ? own.operations : own.calls).chosen;
   // The limit may be low, so each reason gets a third of the room.
   for (const Reason reason : {Reason::failed, Reason::slow, Reason::first}) {
     std::size_t room = std::max<std::size_t>(1, limit / 3);

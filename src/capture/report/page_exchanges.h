@@ -12,6 +12,7 @@
 
 #include "weft/capture/operation.hpp"
 #include "weft/capture/rpc.hpp"
+#include "weft/capture/storage.hpp"
 
 namespace weft::capture {
 
@@ -43,7 +44,7 @@ struct PageExchange {
   std::string detail;
   std::string outcome;
   bool good = true;
-  bool rpc = false;
+  bool call = false;  // an RPC or a storage command, not a single operation
   Stamp start;
   std::int64_t latency_ns = -1;
   std::vector<PageOperation> operations;  // ordered by first frame
@@ -58,6 +59,7 @@ class PageExchanges {
 
   void add(const Operation& operation);
   void add(const Rpc& rpc);
+  void add(const StorageCommand& command);
   void finish();
 
   // Returns at most `limit` exchanges, ordered by their first frames; slow and failed ones are
@@ -78,15 +80,15 @@ class PageExchanges {
   };
   struct PerConnection {
     Choice operations;
-    Choice rpcs;
+    Choice calls;
 
-    [[nodiscard]] Choice& of(bool rpc) { return rpc ? rpcs : operations; }
+    [[nodiscard]] Choice& of(bool call) { return call ? calls : operations; }
   };
   // A chosen exchange. Its operations may not all be known yet, because acknowledgements come late.
   struct Pending {
     PageExchange exchange;
     Reason reason = Reason::first;
-    std::vector<std::uint32_t> keys;  // handles of an RPC's chunks
+    std::vector<std::uint32_t> keys;  // of the memory that a call grants
     std::uint64_t first_frame = 0;
     std::uint64_t call_frame = 0;
     std::uint64_t reply_frame = 0;
@@ -94,8 +96,9 @@ class PageExchanges {
     std::uint64_t due = 0;  // number of operations at which it is completed
   };
 
-  [[nodiscard]] bool choose(ConnectionId connection, bool rpc, bool good, std::int64_t latency_ns,
+  [[nodiscard]] bool choose(ConnectionId connection, bool call, bool good, std::int64_t latency_ns,
                             Reason& reason);
+  void wait_for_operations(Pending pending);
   void settle(Pending& pending);
   void collect(Pending& pending) const;
   void collect_neighbours(Pending& pending) const;

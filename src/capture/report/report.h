@@ -12,7 +12,6 @@
 #include <unordered_set>
 
 #include "capture/filter/filter.h"
-#include "capture/findings/upper_protocols.h"
 #include "capture/report/exchange_times.h"
 #include "weft/capture/analysis.hpp"
 #include "weft/capture/finding.hpp"
@@ -21,6 +20,7 @@
 #include "weft/capture/rpc.hpp"
 #include "weft/capture/rpc_tracker.hpp"
 #include "weft/capture/statistics.hpp"
+#include "weft/capture/storage_tracker.hpp"
 
 namespace weft::capture {
 
@@ -28,11 +28,11 @@ namespace weft::capture {
 struct Selection {
   std::optional<std::uint32_t> connection;  // numbered from 1
   std::optional<std::uint32_t> queue_pair;  // of either side
-  // A key of operations, of chunk lists of RPCs, or of findings about either.
+  // A key of operations, of chunk lists of RPCs, of storage commands, or of findings.
   std::optional<std::uint32_t> key;
   std::optional<Operation::Kind> kind;  // kind of operations
   std::optional<std::uint32_t> xid;     // XID of RPCs, and of findings about them
-  // Time range since the first frame. An operation or RPC is selected if it began in the range, a
+  // Time range since the first frame. An exchange is selected if it began in the range, a
   // finding if one of its frames is in the range.
   std::optional<std::int64_t> from_ns;
   std::optional<std::int64_t> to_ns;
@@ -50,6 +50,7 @@ struct Selection {
   [[nodiscard]] bool shows(const Connection& connection, const Analysis& analysis) const;
   [[nodiscard]] bool takes(const Operation& operation, const Analysis& analysis) const;
   [[nodiscard]] bool takes(const Rpc& rpc, const Analysis& analysis) const;
+  [[nodiscard]] bool takes(const StorageCommand& command, const Analysis& analysis) const;
   [[nodiscard]] bool takes(const Finding& finding, const Analysis& analysis) const;
   // The same for a message that is extracted, of which latency and outcome are not known.
   [[nodiscard]] bool takes_message(const Operation& message, const Analysis& analysis) const;
@@ -68,7 +69,7 @@ struct Results {
   const Analysis& analysis;
   const Statistics& statistics;
   const RpcTracker& rpcs;
-  const UpperProtocols& upper;
+  const StorageTracker& storage;
   std::uint64_t findings = 0;  // number of selected findings
   CaptureQuality quality{};
   const ExchangeTimes* times = nullptr;  // nullptr: not collected
@@ -78,6 +79,7 @@ struct ReportOptions {
   bool operations = false;  // print one line for each
   bool connections = false;
   bool rpcs = false;
+  bool commands = false;  // of storage protocols
   bool findings = false;
   bool summary = true;
   bool colours = false;
@@ -98,6 +100,7 @@ class Report {
   virtual void begin() {}
   virtual void operation(const Operation& operation, const Analysis& analysis) = 0;
   virtual void rpc(const Rpc& rpc, const Analysis& analysis) = 0;
+  virtual void command(const StorageCommand& command, const Analysis& analysis) = 0;
   virtual void finding(const Finding& finding, const Analysis& analysis) = 0;
   // Reports a selected connection that is forgotten before the end.
   virtual void forgotten(const Connection& connection, const Results& results) = 0;

@@ -1,5 +1,5 @@
-// CSV reports (RFC 4180): operations, RPCs or findings if they are requested, otherwise
-// connections.
+// CSV reports (RFC 4180): operations, RPCs, storage commands or findings if they are requested,
+// otherwise connections.
 #include <string>
 
 #include "capture/report/report.h"
@@ -28,6 +28,12 @@ class CsvReport final : public Report {
       print(
           "connection,caller,xid,program,version,procedure,name,status,call_frame,call_ns,"
           "reply_frame,reply_ns,latency_ns,retransmissions\r\n");
+    }
+    if (options().commands) {
+      print(
+          "connection,requester,protocol,id,name,detail,outcome,status,queue,unit,block,blocks,"
+          "offset,bytes,command_frame,command_ns,answer_frame,answer_ns,latency_ns,"
+          "transfer_ns\r\n");
     }
     if (options().findings) print("connection,kind,frame,sentence,ns,severity\r\n");
     if (of_connections()) {
@@ -81,6 +87,32 @@ class CsvReport final : public Report {
     flush_if_full();
   }
 
+  void command(const StorageCommand& command, const Analysis& /*analysis*/) override {
+    print("{},{},{},{:#x},{},{},{},{},", shown_number(command.connection),
+          command.requester == Side::a ? "a" : "b", to_string(command.protocol), command.id,
+          quoted(describe(command)), quoted(detail_text(command)), to_string(command.outcome),
+          quoted(outcome_text(command)));
+    const auto number = [this](const auto& value) {
+      if (value) print("{}", *value);
+      print(",");
+    };
+    number(command.queue);
+    number(command.unit);
+    number(command.block);
+    number(command.blocks);
+    number(command.offset);
+    print("{},", command.bytes);
+    for (const auto* stamp : {&command.request, &command.answer}) {
+      if (*stamp)
+        print("{},{},", (*stamp)->frame, (*stamp)->time_ns);
+      else
+        print(",,");
+    }
+    if (command.latency_ns >= 0) print("{}", command.latency_ns);
+    print(",{}\r\n", command.transfer_ns);
+    flush_if_full();
+  }
+
   void finding(const Finding& finding, const Analysis& /*analysis*/) override {
     print("{},{},", shown_number(finding.connection), finding.kind);
     if (!finding.stamps.empty()) print("{}", finding.stamps.front().frame);
@@ -106,7 +138,7 @@ class CsvReport final : public Report {
 
  private:
   [[nodiscard]] bool of_connections() const {
-    return !options().operations && !options().rpcs && !options().findings;
+    return !options().operations && !options().rpcs && !options().commands && !options().findings;
   }
   // Prints the sums of one connection; operations of all kinds are added up.
   void connection(const Connection& one, const ConnectionStatistics& statistics) {

@@ -59,7 +59,7 @@ void write_exchange(JsonLine& line, const PageExchange& exchange, std::int64_t o
   line.element().text("title", exchange.title.substr(0, most_characters));
   line.text("detail", printable(exchange.detail.substr(0, most_characters)));
   line.text("outcome", exchange.outcome).boolean("good", exchange.good);
-  line.boolean("rpc", exchange.rpc).number("side", number_of(exchange.side));
+  line.boolean("call", exchange.call).number("side", number_of(exchange.side));
   line.number("frame", exchange.start.frame).number("start", exchange.start.time_ns - origin_ns);
   line.number("latency", exchange.latency_ns).array("operations");
   for (const PageOperation& operation : exchange.operations) {
@@ -137,6 +137,10 @@ void HtmlReport::operation(const Operation& operation, const Analysis& /*analysi
 
 void HtmlReport::rpc(const Rpc& rpc, const Analysis& /*analysis*/) {
   exchanges_.add(rpc);
+}
+
+void HtmlReport::command(const StorageCommand& command, const Analysis& /*analysis*/) {
+  exchanges_.add(command);
 }
 
 // Keeps a limited number of findings. Keys are not shown, so they are dropped.

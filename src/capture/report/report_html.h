@@ -35,6 +35,7 @@ class HtmlReport final : public Report, public ProgressSink {
 
   void operation(const Operation& operation, const Analysis& analysis) override;
   void rpc(const Rpc& rpc, const Analysis& analysis) override;
+  void command(const StorageCommand& command, const Analysis& analysis) override;
   void finding(const Finding& finding, const Analysis& analysis) override;
   void forgotten(const Connection& connection, const Results& results) override;
   void finish(const Results& results, const Selection& selection) override;

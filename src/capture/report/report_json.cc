@@ -6,6 +6,7 @@
 #include "capture/report/report_json.h"
 #include "capture/report/rpc_json.h"
 #include "capture/text/json_line.h"
+#include "capture/text/units.h"
 
 namespace weft::capture {
 namespace {
@@ -165,9 +166,9 @@ void write_connection_json(fmt::memory_buffer& out, const Connection& connection
   if (results.rpcs.recognised(connection.id)) {
     add_counts(line, results.rpcs.counts(connection.id));
   }
-  if (const UpperTraffic* upper = results.upper.of(connection.id)) {
-    line.object("upper").text("protocol", to_string(upper->protocol)).object("messages");
-    for (const auto& [name, count] : upper->messages) line.number(name, count);
+  if (const StorageTraffic* storage = results.storage.of(connection.id)) {
+    line.object("upper").text("protocol", to_string(storage->protocol)).object("messages");
+    for (const auto& [name, count] : storage->messages) line.number(name, count);
     line.close().close();
   }
   line.end();
@@ -265,6 +266,7 @@ class JsonReport final : public Report {
 
   void operation(const Operation& operation, const Analysis& /*analysis*/) override;
   void rpc(const Rpc& rpc, const Analysis& analysis) override;
+  void command(const StorageCommand& command, const Analysis& analysis) override;
   void finding(const Finding& finding, const Analysis& analysis) override;
   void forgotten(const Connection& connection, const Results& results) override;
   void finish(const Results& results, const Selection& selection) override;
@@ -309,6 +311,38 @@ void JsonReport::operation(const Operation& operation, const Analysis& /*analysi
 
 void JsonReport::rpc(const Rpc& rpc, const Analysis& /*analysis*/) {
   write_json(out(), rpc, ++rpcs_);
+  flush_if_full();
+}
+
+void JsonReport::command(const StorageCommand& command, const Analysis& /*analysis*/) {
+  JsonLine line(out());
+  line.text("type", "command").number("command", command.number);
+  line.number("connection", shown_number(command.connection));
+  line.text("side", name_of(command.requester)).text("protocol", to_string(command.protocol));
+  line.text("name", describe(command)).text("outcome", to_string(command.outcome));
+  line.hex("id", command.id);
+  if (command.answer) line.hex("status_code", command.status).text("status", command.status_text);
+  if (command.queue) line.number("queue", *command.queue);
+  if (command.unit) line.number("unit", *command.unit);
+  if (command.block) line.number("block", *command.block);
+  if (command.blocks) line.number("blocks", *command.blocks);
+  if (!command.file.empty()) line.text("file", printable(command.file));
+  if (command.offset) line.number("offset", *command.offset);
+  if (!command.subject.empty()) line.text("subject", command.subject);
+  line.number("bytes", command.bytes).array("keys");
+  for (const std::uint32_t key : command.keys) line.item(fmt::format("{:#x}", key));
+  line.close(']');
+  if (command.request) {
+    line.number("frame", command.request->frame).number("ns", command.request->time_ns);
+  }
+  if (command.interim) line.number("interim_frame", command.interim->frame);
+  if (command.answer) {
+    line.number("answer_frame", command.answer->frame);
+    line.number("answer_ns", command.answer->time_ns);
+  }
+  line.number("last_frame", command.last.frame);
+  if (command.latency_ns >= 0) line.number("latency_ns", command.latency_ns);
+  line.number("transfer_ns", command.transfer_ns).end();
   flush_if_full();
 }
 

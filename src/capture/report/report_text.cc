@@ -43,6 +43,7 @@ class TextReport final : public Report {
   void begin() override;
   void operation(const Operation& operation, const Analysis& analysis) override;
   void rpc(const Rpc& rpc, const Analysis& analysis) override;
+  void command(const StorageCommand& command, const Analysis& analysis) override;
   void finding(const Finding& finding, const Analysis& analysis) override;
   void forgotten(const Connection& connection, const Results& results) override;
   void finish(const Results& results, const Selection& selection) override;
@@ -68,6 +69,10 @@ class TextReport final : public Report {
 void TextReport::begin() {
   if (options().rpcs) {
     print("{:>5} {} {:<10} {:>14} {:>15} {:>9}  {}\n", "conn.", " ", "XID", "start s", "frames",
+          "latency", "what");
+  }
+  if (options().commands) {
+    print("{:>5} {} {:>18} {:>14} {:>15} {:>9}  {}\n", "conn.", " ", "id", "start s", "frames",
           "latency", "what");
   }
   if (!options().operations) return;
@@ -127,6 +132,20 @@ void TextReport::rpc(const Rpc& rpc, const Analysis& analysis) {
         both ? fmt::format("{}–{}", first.first.frame, rpc.reply->first.frame)
              : fmt::format("{}", first.first.frame),
         both ? duration_text(rpc.latency_ns) : "", what, outcome_text(rpc));
+  flush_if_full();
+}
+
+void TextReport::command(const StorageCommand& command, const Analysis& analysis) {
+  const Stamp& first = first_stamp(command);
+  std::string what = describe(command);
+  if (const std::string detail = detail_text(command); !detail.empty()) what += ": " + detail;
+  print("{:>5} {} {:>#18x} {:>14} {:>15} {:>9}  {} → {}\n", shown_number(command.connection),
+        arrow_of(command.requester), command.id,
+        seconds_text(first.time_ns - analysis.totals().first_ns),
+        command.request && command.answer ? fmt::format("{}–{}", first.frame, command.answer->frame)
+                                          : fmt::format("{}", first.frame),
+        command.latency_ns >= 0 ? duration_text(command.latency_ns) : "", what,
+        outcome_text(command));
   flush_if_full();
 }
 
@@ -366,10 +385,10 @@ void TextReport::connection(const Connection& connection, const Results& results
   kinds(statistics);
   for (const Side side : {Side::a, Side::b}) throughput(side, statistics.of(side));
   if (results.rpcs.recognised(connection.id)) rpcs(results.rpcs.counts(connection.id));
-  if (const UpperTraffic* upper = results.upper.of(connection.id)) {
-    print("    {}:", to_string(upper->protocol));
+  if (const StorageTraffic* storage = results.storage.of(connection.id)) {
+    print("    {}:", to_string(storage->protocol));
     const char* separator = "";
-    for (const auto& [name, count] : upper->messages) {
+    for (const auto& [name, count] : storage->messages) {
       print("{} {} {}", separator, count, name);
       separator = ",";
     }
@@ -379,14 +398,15 @@ void TextReport::connection(const Connection& connection, const Results& results
   troubles(Side::b, statistics.b, analysis);
 }
 
-// Prints the procedures that cost the most time, with the share of it that their chunks took.
+// Prints the procedures that cost the most time, with the share of it in which RDMA moved their
+// data.
 void TextReport::procedures(const ExchangeTimes& times) {
   constexpr std::size_t shown = 16;
   constexpr const char* row = "  {:<52} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8}\n";
   const auto all = times.procedures();
   if (all.empty()) return;
-  print("\nWhere the time of RPCs went:\n");
-  print(row, "", "count", "p50", "p90", "p99", "max", "total", "chunks");
+  print("\nWhere the time went:\n");
+  print(row, "", "count", "p50", "p90", "p99", "max", "total", "data");
   for (std::size_t i = 0; i < std::min(all.size(), shown); ++i) {
     const ProcedureTimes& one = *all[i];
     const std::int64_t share =

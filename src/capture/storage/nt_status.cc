@@ -1,0 +1,97 @@
+#include "capture/storage/nt_status.h"
+
+#include <fmt/format.h>
+
+#include "capture/storage/fields_wire.h"
+
+namespace weft::capture {
+namespace {
+
+constexpr std::uint32_t pending = 0x0000'0103;
+constexpr std::uint32_t more_processing_required = 0xC000'0016;
+
+constexpr CodeName names[] = {
+    {0x0000'0000, "OK"},
+    {pending, "STATUS_PENDING"},
+    {0x0000'010B, "STATUS_NOTIFY_CLEANUP"},
+    {0x0000'010C, "STATUS_NOTIFY_ENUM_DIR"},
+    {0x8000'0005, "STATUS_BUFFER_OVERFLOW"},
+    {0x8000'0006, "STATUS_NO_MORE_FILES"},
+    {0x8000'001A, "STATUS_NO_MORE_ENTRIES"},
+    {0x8000'002D, "STATUS_STOPPED_ON_SYMLINK"},
+    {0xC000'0001, "STATUS_UNSUCCESSFUL"},
+    {0xC000'0002, "STATUS_NOT_IMPLEMENTED"},
+    {0xC000'0003, "STATUS_INVALID_INFO_CLASS"},
+    {0xC000'0004, "STATUS_INFO_LENGTH_MISMATCH"},
+    {0xC000'0008, "STATUS_INVALID_HANDLE"},
+    {0xC000'000D, "STATUS_INVALID_PARAMETER"},
+    {0xC000'000E, "STATUS_NO_SUCH_DEVICE"},
+    {0xC000'000F, "STATUS_NO_SUCH_FILE"},
+    {0xC000'0010, "STATUS_INVALID_DEVICE_REQUEST"},
+    {0xC000'0011, "STATUS_END_OF_FILE"},
+    {more_processing_required, "STATUS_MORE_PROCESSING_REQUIRED"},
+    {0xC000'0017, "STATUS_NO_MEMORY"},
+    {0xC000'0022, "STATUS_ACCESS_DENIED"},
+    {0xC000'0023, "STATUS_BUFFER_TOO_SMALL"},
+    {0xC000'0033, "STATUS_OBJECT_NAME_INVALID"},
+    {0xC000'0034, "STATUS_OBJECT_NAME_NOT_FOUND"},
+    {0xC000'0035, "STATUS_OBJECT_NAME_COLLISION"},
+    {0xC000'003A, "STATUS_OBJECT_PATH_NOT_FOUND"},
+    {0xC000'003B, "STATUS_OBJECT_PATH_SYNTAX_BAD"},
+    {0xC000'003E, "STATUS_DATA_ERROR"},
+    {0xC000'0043, "STATUS_SHARING_VIOLATION"},
+    {0xC000'004F, "STATUS_EAS_NOT_SUPPORTED"},
+    {0xC000'0054, "STATUS_FILE_LOCK_CONFLICT"},
+    {0xC000'0055, "STATUS_LOCK_NOT_GRANTED"},
+    {0xC000'0056, "STATUS_DELETE_PENDING"},
+    {0xC000'0061, "STATUS_PRIVILEGE_NOT_HELD"},
+    {0xC000'006D, "STATUS_LOGON_FAILURE"},
+    {0xC000'006E, "STATUS_ACCOUNT_RESTRICTION"},
+    {0xC000'0071, "STATUS_PASSWORD_EXPIRED"},
+    {0xC000'0072, "STATUS_ACCOUNT_DISABLED"},
+    {0xC000'007E, "STATUS_RANGE_NOT_LOCKED"},
+    {0xC000'007F, "STATUS_DISK_FULL"},
+    {0xC000'009A, "STATUS_INSUFFICIENT_RESOURCES"},
+    {0xC000'00A2, "STATUS_MEDIA_WRITE_PROTECTED"},
+    {0xC000'00B5, "STATUS_IO_TIMEOUT"},
+    {0xC000'00BA, "STATUS_FILE_IS_A_DIRECTORY"},
+    {0xC000'00BB, "STATUS_NOT_SUPPORTED"},
+    {0xC000'00C9, "STATUS_NETWORK_NAME_DELETED"},
+    {0xC000'00CC, "STATUS_BAD_NETWORK_NAME"},
+    {0xC000'00D0, "STATUS_REQUEST_NOT_ACCEPTED"},
+    {0xC000'00D4, "STATUS_NOT_SAME_DEVICE"},
+    {0xC000'0101, "STATUS_DIRECTORY_NOT_EMPTY"},
+    {0xC000'0103, "STATUS_NOT_A_DIRECTORY"},
+    {0xC000'0120, "STATUS_CANCELLED"},
+    {0xC000'0121, "STATUS_CANNOT_DELETE"},
+    {0xC000'0123, "STATUS_FILE_DELETED"},
+    {0xC000'0128, "STATUS_FILE_CLOSED"},
+    {0xC000'0185, "STATUS_IO_DEVICE_ERROR"},
+    {0xC000'019C, "STATUS_FS_DRIVER_REQUIRED"},
+    {0xC000'0203, "STATUS_USER_SESSION_DELETED"},
+    {0xC000'0205, "STATUS_INSUFF_SERVER_RESOURCES"},
+    {0xC000'0225, "STATUS_NOT_FOUND"},
+    {0xC000'0257, "STATUS_PATH_NOT_COVERED"},
+    {0xC000'0275, "STATUS_NOT_A_REPARSE_POINT"},
+    {0xC000'035C, "STATUS_NETWORK_SESSION_EXPIRED"},
+    {0xC000'035D, "STATUS_LOCK_FAILED"},
+};
+
+}  // namespace
+
+std::string nt_status_text(std::uint32_t status) {
+  const std::string_view name = name_of(names, status, "");
+  return name.empty() ? fmt::format("status {:#010x}", status) : std::string(name);
+}
+
+// The two highest bits are the severity; 3 is an error (MS-ERREF §2.3).
+bool is_nt_failure(std::uint32_t status) {
+  constexpr std::uint32_t error = 3;
+  return status >> 30U == error && status != more_processing_required;
+}
+
+bool is_nt_pending(std::uint32_t status) {
+  return status == pending;
+}
+
+}  // namespace weft::capture

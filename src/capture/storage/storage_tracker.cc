@@ -1,0 +1,361 @@
+#include "weft/capture/storage_tracker.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "capture/rpc/send_assembly.h"
+#include "capture/storage/iser_wire.h"
+#include "capture/storage/nvme_wire.h"
+#include "capture/storage/open_commands.h"
+#include "capture/storage/recognition.h"
+#include "capture/storage/smb_stream.h"
+#include "capture/storage/smb_wire.h"
+#include "capture/storage/srp_wire.h"
+#include "weft/capture/budget.hpp"
+#include "weft/capture/connection_map.hpp"
+
+namespace weft::capture {
+namespace {
+
+using SmbFiles = std::map<SmbFileId, std::string>;  // the names of open files
+
+// What is known of a connection that carries a storage protocol.
+struct Conversation {
+  Conversation(RecognisedStorage recognised, Budget& budget)
+      : requester(recognised.requester),
+        assemblies{SendAssembly(budget), SendAssembly(budget)},
+        streams{SmbStream(budget), SmbStream(budget)} {
+    traffic.protocol = recognised.protocol;
+  }
+
+  Side requester;
+  StorageTraffic traffic;
+  std::array<SendAssembly, 2> assemblies;  // by side
+  OpenCommands open;
+  std::optional<std::uint16_t> queue;  // NVMe: by the connection request and the Connect command
+  std::array<SmbStream, 2> streams;    // SMB, by side
+  SmbFiles files;
+};
+
+std::size_t index_of(Side side) {
+  return side == Side::a ? 0 : 1;
+}
+
+// The bytes up to the first one that was not captured.
+StorageBytes known_part(const SendAssembly::Message& message) {
+  if (message.assembled == nullptr) return {message.bytes, message.bytes.size()};
+  const auto& flaws = message.assembled->flaws();
+  const std::size_t end = flaws.empty()
+                              ? message.bytes.size()
+                              : std::min<std::size_t>(message.bytes.size(), flaws.front().begin);
+  return {message.bytes.first(end), message.bytes.size()};
+}
+
+}  // namespace
+
+class StorageTracker::Work {
+ public:
+  Work(const ConnectionTable& connections, StorageSink& sink, const StorageLimits& limits)
+      : connections_(connections),
+        sink_(sink),
+        limits_(limits),
+        budget_(limits.message_bytes_in_all) {}
+
+  void on_send(const Origin& origin, const SendPart& part);
+  void note_transfer(const Origin& origin, std::uint32_t key) {
+    State* known = states_.find(origin.connection);
+    if (known != nullptr && known->conversation) {
+      known->conversation->open.note_transfer(key, origin.stamp);
+    }
+  }
+  void close(ConnectionId id);
+  void forget(ConnectionId id);
+  void finish() {
+    for (auto& [id, state] : states_) report_open(state);
+  }
+  [[nodiscard]] const StorageTraffic* of(ConnectionId id) const {
+    const State* known = states_.find(id);
+    return known == nullptr || !known->conversation ? nullptr : &known->conversation->traffic;
+  }
+
+ private:
+  struct State {
+    StorageRecognition recognition;
+    std::unique_ptr<Conversation> conversation;  // set once the protocol is known
+  };
+
+  void recognise(State& state, const Origin& origin, const SendPart& part);
+  void on_message(Conversation& talk, const Origin& origin, const SendAssembly::Message& message);
+  void on_transfer(Conversation& talk, const Origin& origin, const Extent& extent,
+                   const StorageBytes& bytes);
+  void on_chain(Conversation& talk, const Origin& origin, const Extent& extent, Bytes chain);
+  void on_smb2(Conversation& talk, const Origin& origin, const Extent& extent, Smb2Message& message,
+               std::string& last_file);
+  void remember_file(Conversation& talk, const SmbFileId& id, const std::string& name);
+  void forget_file(Conversation& talk, SmbFiles::iterator at);
+  void add(Conversation& talk, const Origin& origin, const Extent& extent, StorageMessage message);
+  void begin(Conversation& talk, const Origin& origin, const Extent& extent,
+             StorageCommand command);
+  void complete(Conversation& talk, const Origin& origin, const Extent& extent,
+                const StorageAnswer& answer);
+  void report(StorageCommand& command);
+  void report_oldest(Conversation& talk);
+  void report_open(State& state);
+
+  const ConnectionTable& connections_;
+  StorageSink& sink_;
+  StorageLimits limits_;
+  Budget budget_;
+  ConnectionMap<State> states_;
+  std::size_t open_in_all_ = 0;
+  std::size_t files_in_all_ = 0;
+  std::uint64_t reported_ = 0;
+};
+
+void StorageTracker::Work::recognise(State& state, const Origin& origin, const SendPart& part) {
+  const StorageBytes seen{part.bytes, part.last ? part.bytes.size() + part.missing_bytes
+                                                : part.bytes.size() + part.missing_bytes + 1};
+  const auto known = state.recognition.examine(origin.side, seen);
+  if (!known) return;
+  state.conversation = std::make_unique<Conversation>(*known, budget_);
+  const Connection* const its = connections_.find(origin.connection);
+  if (its == nullptr || known->protocol != StorageProtocol::nvme) return;
+  const Connection::Offer& offer = known->requester == Side::a ? its->offer_a : its->offer_b;
+  state.conversation->queue = nvme_requested_queue(offer.private_data);
+}
+
+// Only the first part of a message can show the protocol.
+void StorageTracker::Work::on_send(const Origin& origin, const SendPart& part) {
+  State& state = states_.get(origin.connection);
+  if (!state.conversation) {
+    if (part.offset != 0 || state.recognition.given_up()) return;
+    recognise(state, origin, part);
+    if (!state.conversation) return;
+  }
+  Conversation& talk = *state.conversation;
+  talk.assemblies[index_of(origin.side)].add(
+      origin, part, [](Bytes) { return true; },
+      [&](const SendAssembly::Message& message) { on_message(talk, origin, message); });
+}
+
+void StorageTracker::Work::on_message(Conversation& talk, const Origin& origin,
+                                      const SendAssembly::Message& message) {
+  const StorageBytes bytes = known_part(message);
+  const Extent extent{message.first, message.last};
+  MessageCounts& counts = talk.traffic.messages;
+  switch (talk.traffic.protocol) {
+    case StorageProtocol::nvme:
+      add(talk, origin, extent,
+          origin.side == talk.requester ? decode_nvme_command(bytes, talk.queue, counts)
+                                        : decode_nvme_completion(bytes, counts));
+      break;
+    case StorageProtocol::smb_direct:
+      on_transfer(talk, origin, extent, bytes);
+      break;
+    case StorageProtocol::iser:
+      add(talk, origin, extent, decode_iser(bytes, counts));
+      break;
+    case StorageProtocol::srp:
+      add(talk, origin, extent, decode_srp(bytes, counts));
+      break;
+  }
+}
+
+// --- SMB -----------------------------------------------------------------------------------------
+
+void StorageTracker::Work::on_transfer(Conversation& talk, const Origin& origin,
+                                       const Extent& extent, const StorageBytes& bytes) {
+  const auto transfer = decode_smb_direct(bytes, talk.traffic.messages);
+  if (!transfer) return;
+  talk.streams[index_of(origin.side)].add(
+      *transfer, extent, limits_.message_bytes,
+      [&](const Extent& whole, Bytes chain) { on_chain(talk, origin, whole, chain); });
+}
+
+void StorageTracker::Work::on_chain(Conversation& talk, const Origin& origin, const Extent& extent,
+                                    Bytes chain) {
+  std::string last_file;  // that the chain opens: later messages of the chain may use it
+  for (std::size_t next = 1; next != 0;) {
+    Smb2Message message = decode_smb2(chain, talk.traffic.messages);
+    next = message.next;
+    on_smb2(talk, origin, extent, message, last_file);
+    chain = chain.subspan(next);
+  }
+}
+
+// Follows the names of files: a CREATE has the name, its answer the identifier, and all others only
+// the identifier.
+void StorageTracker::Work::on_smb2(Conversation& talk, const Origin& origin, const Extent& extent,
+                                   Smb2Message& message, std::string& last_file) {
+  if (message.message.command) {
+    StorageCommand& command = *message.message.command;
+    if (!command.file.empty()) last_file = command.file;
+    if (message.uses_last_file) {
+      command.file = last_file;
+    } else if (message.file) {
+      const auto known = talk.files.find(*message.file);
+      if (known == talk.files.end()) return add(talk, origin, extent, std::move(message.message));
+      command.file = known->second;
+      if (command.name == "SMB2 CLOSE") forget_file(talk, known);
+    }
+  } else if (message.message.answer && message.file) {
+    const StorageCommand* created = talk.open.find(message.message.answer->id);
+    if (created != nullptr && !message.message.answer->failed) {
+      remember_file(talk, *message.file, created->file);
+    }
+  }
+  add(talk, origin, extent, std::move(message.message));
+}
+
+// If there are too many, one of them is forgotten: some client does not close its files.
+void StorageTracker::Work::remember_file(Conversation& talk, const SmbFileId& id,
+                                         const std::string& name) {
+  const auto known = talk.files.find(id);
+  if (known != talk.files.end()) {
+    known->second = name;
+    return;
+  }
+  const bool full = talk.files.size() >= limits_.files || files_in_all_ >= limits_.files_in_all;
+  if (full && talk.files.empty()) return;
+  if (full) forget_file(talk, talk.files.begin());
+  talk.files.emplace(id, name);
+  ++files_in_all_;
+}
+
+void StorageTracker::Work::forget_file(Conversation& talk, SmbFiles::iterator at) {
+  talk.files.erase(at);
+  --files_in_all_;
+}
+
+// --- Commands and answers ------------------------------------------------------------------------
+
+void StorageTracker::Work::add(Conversation& talk, const Origin& origin, const Extent& extent,
+                               StorageMessage message) {
+  if (message.command) begin(talk, origin, extent, std::move(*message.command));
+  if (message.answer) complete(talk, origin, extent, *message.answer);
+}
+
+void StorageTracker::Work::begin(Conversation& talk, const Origin& origin, const Extent& extent,
+                                 StorageCommand command) {
+  // The id is used again, so the answer to the older command was not captured.
+  if (auto older = talk.open.take(command.id)) {
+    --open_in_all_;
+    report(*older);
+  }
+  if (command.keys.size() > limits_.keys) command.keys.resize(limits_.keys);
+  command.connection = origin.connection;
+  command.requester = origin.side;
+  command.request = extent.first;
+  command.last = extent.last;
+  if (talk.open.size() >= limits_.open_commands) report_oldest(talk);
+  if (open_in_all_ >= limits_.open_commands_in_all && talk.open.size() > 0) report_oldest(talk);
+  if (open_in_all_ >= limits_.open_commands_in_all) return report(command);
+  talk.open.add(std::move(command));
+  ++open_in_all_;
+}
+
+void StorageTracker::Work::complete(Conversation& talk, const Origin& origin, const Extent& extent,
+                                    const StorageAnswer& answer) {
+  if (answer.interim) {
+    StorageCommand* const waiting = talk.open.find(answer.id);
+    if (waiting != nullptr) waiting->interim = extent.first;
+    return;
+  }
+  auto known = talk.open.take(answer.id);
+  if (known) --open_in_all_;
+  StorageCommand command = known ? std::move(*known) : StorageCommand{};
+  if (!known) {
+    command.protocol = talk.traffic.protocol;
+    command.connection = origin.connection;
+    command.requester = other(origin.side);
+    command.id = answer.id;
+    command.outcome = StorageCommand::Outcome::answer_only;
+  } else {
+    command.outcome =
+        answer.failed ? StorageCommand::Outcome::failed : StorageCommand::Outcome::succeeded;
+    command.latency_ns = extent.first.time_ns - command.request->time_ns;
+  }
+  command.answer = extent.first;
+  command.last = extent.last;
+  command.status = answer.status;
+  command.status_text = command.protocol == StorageProtocol::nvme
+                            ? nvme_status_text(answer.status, command.name)
+                            : answer.text;
+  report(command);
+}
+
+void StorageTracker::Work::report(StorageCommand& command) {
+  command.number = ++reported_;
+  sink_.on_command(command);
+}
+
+void StorageTracker::Work::report_oldest(Conversation& talk) {
+  StorageCommand oldest = talk.open.take_oldest();
+  --open_in_all_;
+  report(oldest);
+}
+
+void StorageTracker::Work::report_open(State& state) {
+  if (!state.conversation) return;
+  while (state.conversation->open.size() > 0) report_oldest(*state.conversation);
+}
+
+void StorageTracker::Work::close(ConnectionId id) {
+  if (State* known = states_.find(id)) report_open(*known);
+}
+
+void StorageTracker::Work::forget(ConnectionId id) {
+  const State* known = states_.find(id);
+  if (known == nullptr) return;
+  if (known->conversation) {
+    open_in_all_ -= known->conversation->open.size();
+    files_in_all_ -= known->conversation->files.size();
+  }
+  states_.erase(id);
+}
+
+// --- The public object ---------------------------------------------------------------------------
+
+StorageTracker::StorageTracker(const ConnectionTable& connections, StorageSink& sink,
+                               const StorageLimits& limits)
+    : work_(std::make_unique<Work>(connections, sink, limits)) {}
+
+StorageTracker::~StorageTracker() = default;
+
+void StorageTracker::on_send(const Origin& origin, const SendPart& part) {
+  work_->on_send(origin, part);
+}
+
+void StorageTracker::on_write(const Origin& origin, const WritePart& part) {
+  work_->note_transfer(origin, part.key);
+}
+
+void StorageTracker::on_read_request(const Origin& origin, const ReadRequest& request) {
+  work_->note_transfer(origin, request.key);
+}
+
+void StorageTracker::on_read_part(const Origin& origin, const ReadPart& part) {
+  if (part.known) work_->note_transfer(origin, part.key);
+}
+
+void StorageTracker::on_close(ConnectionId connection) {
+  work_->close(connection);
+}
+
+void StorageTracker::on_forget(ConnectionId connection) {
+  work_->forget(connection);
+}
+
+void StorageTracker::finish() {
+  work_->finish();
+}
+
+const StorageTraffic* StorageTracker::of(ConnectionId connection) const {
+  return work_->of(connection);
+}
+
+}  // namespace weft::capture
