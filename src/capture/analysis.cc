@@ -24,7 +24,7 @@ struct Analysis::Work {
       : connections_limit(limits.connections),
         tracker(connections, operations, limits.operations),
         iwarp({limits.tcp, limits.search_bytes}, connections, traffic),
-        infiniband(limits.infiniband, connections, traffic),
+        infiniband(limits.infiniband, connections, traffic, &management),
         decoder(iwarp.segments(), infiniband.packets()) {
     traffic.add(tracker);
   }
@@ -38,6 +38,7 @@ struct Analysis::Work {
   ConnectionTable connections;
   TrafficFan traffic;
   OperationFan operations;
+  ManagementFan management;
   OperationTracker tracker;
   IwarpTransport iwarp;
   InfinibandTransport infiniband;
@@ -85,6 +86,10 @@ void Analysis::add_sink(TrafficSink& sink) {
 
 void Analysis::add_operations(OperationSink& sink) {
   work_->operations.add(sink);
+}
+
+void Analysis::add_management(ManagementSink& sink) {
+  work_->management.add(sink);
 }
 
 void Analysis::add(const RawPacket& packet) {

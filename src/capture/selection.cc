@@ -73,6 +73,26 @@ bool Selection::takes(const StorageCommand& command, const Analysis& analysis) c
                                                   .origin_ns = analysis.totals().first_ns}));
 }
 
+// A management datagram belongs to a connection if it was sent between its hosts while it was open.
+bool Selection::takes(const ManagementDatagram& datagram, const Analysis& analysis) const {
+  if (xid || key || kind || queue_pair || !takes_time(datagram.stamp.time_ns, analysis)) {
+    return false;
+  }
+  if (connection) {
+    const Connection* const its = analysis.connections().find(*connection - 1);
+    if (its == nullptr) return false;
+    const bool forwards =
+        its->a.address == datagram.source && its->b.address == datagram.destination;
+    const bool backwards =
+        its->b.address == datagram.source && its->a.address == datagram.destination;
+    const bool open = its->end == Connection::End::open || its->end == Connection::End::half_open;
+    if ((!forwards && !backwards) || datagram.stamp.frame < its->first.frame) return false;
+    if (!open && datagram.stamp.frame > its->last.frame) return false;
+  }
+  return !filter ||
+         filter->takes({.management = &datagram, .origin_ns = analysis.totals().first_ns});
+}
+
 // A finding matches if it has the key or XID, and one of its frames is in the time range.
 bool Selection::takes(const Finding& finding, const Analysis& analysis) const {
   if (xid && finding.xid != *xid) return false;

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "weft/capture/management.hpp"
 #include "weft/capture/operation.hpp"
 #include "weft/capture/traffic.hpp"
 
@@ -88,6 +89,18 @@ class OperationFan final : public OperationSink {
 
  private:
   std::vector<OperationSink*> sinks_;
+};
+
+class ManagementFan final : public ManagementSink {
+ public:
+  void add(ManagementSink& sink) { sinks_.push_back(&sink); }
+
+  void on_management(const ManagementDatagram& datagram) override {
+    for (auto* sink : sinks_) sink->on_management(datagram);
+  }
+
+ private:
+  std::vector<ManagementSink*> sinks_;
 };
 
 }  // namespace weft::capture

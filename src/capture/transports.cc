@@ -38,15 +38,17 @@ void IwarpTransport::forget(ConnectionId connection) {
 }
 
 struct InfinibandTransport::Work {
-  Work(const InfinibandLimits& limits, ConnectionTable& connections, TrafficSink& sink)
-      : analysis(limits, connections, sink) {}
+  Work(const InfinibandLimits& limits, ConnectionTable& connections, TrafficSink& sink,
+       ManagementSink* management)
+      : analysis(limits, connections, sink, management) {}
 
   IbAnalysis analysis;
 };
 
 InfinibandTransport::InfinibandTransport(const InfinibandLimits& limits,
-                                         ConnectionTable& connections, TrafficSink& sink)
-    : work_(std::make_unique<Work>(limits, connections, sink)) {}
+                                         ConnectionTable& connections, TrafficSink& sink,
+                                         ManagementSink* management)
+    : work_(std::make_unique<Work>(limits, connections, sink, management)) {}
 InfinibandTransport::~InfinibandTransport() = default;
 
 InfinibandPackets& InfinibandTransport::packets() {

@@ -175,7 +175,8 @@ void check_combination(const DissectOptions& options) {
   // Tables of different columns do not fit into one CSV output.
   if (options.csv && options.lists.count() > 1) {
     throw WrongOption(
-        "--csv prints one table: --operations, --connections, --rpc, --commands or --findings");
+        "--csv prints one table: --operations, --connections, --rpc, --commands, --management or "
+        "--findings");
   }
 }
 
@@ -300,6 +301,7 @@ capture::ReportOptions report_options(const DissectOptions& options, const std::
   wanted.rpcs = options.lists.rpc;
   wanted.commands = options.lists.commands;
   wanted.findings = options.lists.findings;
+  wanted.management = options.lists.management;
   // The summary is what remains if no list is selected.
   wanted.summary = options.lists.count() == 0;
   wanted.slowest = options.slowest;

@@ -14,9 +14,11 @@ struct DissectLists {
   bool rpc = false;
   bool commands = false;  // of storage protocols
   bool findings = false;
+  bool management = false;  // management datagrams of InfiniBand
 
   [[nodiscard]] int count() const {
-    return int{operations} + int{connections} + int{rpc} + int{commands} + int{findings};
+    return int{operations} + int{connections} + int{rpc} + int{commands} + int{findings} +
+           int{management};
   }
 };
 

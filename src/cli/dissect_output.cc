@@ -29,6 +29,7 @@ DissectOutput::DissectOutput(capture::Analysis& analysis, const capture::Selecti
   analysis.add_sink(credit_findings_);
   analysis.add_sink(latency_findings_);
   analysis.add_sink(stall_findings_);
+  if (wanted.management) analysis.add_management(*this);
   analysis.add_operations(*this);
   analysis.add_operations(traffic_findings_);
   analysis.add_operations(latency_findings_);
@@ -107,6 +108,10 @@ void DissectOutput::on_finding(const capture::Finding& finding) {
   if (wanted_.findings) report_.finding(finding, analysis_);
   if (html_) html_->finding(finding, analysis_);
   if (packets_) packets_->add(finding);
+}
+
+void DissectOutput::on_management(const capture::ManagementDatagram& datagram) {
+  if (selection_.takes(datagram, analysis_)) report_.management(datagram, analysis_);
 }
 
 // The analysis is about to forget a connection: the last chance to report it.

@@ -28,6 +28,7 @@ namespace weft::cli {
 class DissectOutput final : private capture::OperationSink,
                             private capture::RpcSink,
                             private capture::StorageSink,
+                            private capture::ManagementSink,
                             private capture::TrafficSink {
  public:
   // All references but the selection must outlive this. Must be made before the first packet is
@@ -66,6 +67,7 @@ class DissectOutput final : private capture::OperationSink,
   void on_rpc(const capture::Rpc& rpc) override;
   void on_command(const capture::StorageCommand& command) override;
   void on_finding(const capture::Finding& finding) override;
+  void on_management(const capture::ManagementDatagram& datagram) override;
   void on_forget(capture::ConnectionId connection) override;
   [[nodiscard]] capture::Results results() const {
     capture::Results results{analysis_, statistics_, rpcs_,

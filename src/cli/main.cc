@@ -179,6 +179,9 @@ CLI::App* add_dissect(CLI::App& app, DissectOptions& options) {
   dissect->add_flag("--rpc", options.lists.rpc, "List each RPC: calls joined with their replies");
   dissect->add_flag("--commands", options.lists.commands,
                     "List each command of NVMe, SMB, iSER and SRP with its status");
+  dissect->add_flag("--management", options.lists.management,
+                    "List each management datagram of InfiniBand, with the fields of the "
+                    "connection manager's");
   dissect->add_flag("--findings", options.lists.findings,
                     "List what is wrong with the traffic or costs time");
   dissect

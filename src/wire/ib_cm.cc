@@ -13,8 +13,9 @@ constexpr Field8 base_version{0};
 constexpr Field8 management_class{base_version.end()};
 constexpr Field8 class_version{management_class.end()};
 constexpr Field8 method{class_version.end()};
-constexpr Field32 status{method.end()};
-constexpr Field64 transaction{status.end()};
+constexpr Field16 status{method.end()};
+constexpr Field16 class_specific{status.end()};
+constexpr Field64 transaction{class_specific.end()};
 constexpr Field16 attribute{transaction.end()};
 constexpr Field16 reserved{attribute.end()};
 constexpr Field32 modifier{reserved.end()};
@@ -159,7 +160,9 @@ Result<MadHeader, WireError> MadHeader::parse(Bytes bytes) {
                    .class_version = at::class_version.load(from),
                    .method = at::method.load(from),
                    .transaction = at::transaction.load(from),
-                   .attribute = CmAttribute{at::attribute.load(from)}};
+                   .attribute = CmAttribute{at::attribute.load(from)},
+                   .status = at::status.load(from),
+                   .modifier = at::modifier.load(from)};
 }
 
 void MadHeader::emit(MutableBytes out) const {
@@ -171,6 +174,8 @@ void MadHeader::emit(MutableBytes out) const {
   at::method.store(to, method);
   at::transaction.store(to, transaction);
   at::attribute.store(to, static_cast<std::uint16_t>(attribute));
+  at::status.store(to, status);
+  at::modifier.store(to, modifier);
 }
 
 // Codes 1 to 5 are 256 to 4096 bytes; others are reserved.

@@ -44,6 +44,8 @@ struct MadHeader {
   std::uint8_t method = 3;  // Send
   std::uint64_t transaction = 0;
   CmAttribute attribute = CmAttribute::request;
+  std::uint16_t status = 0;
+  std::uint32_t modifier = 0;
 
   [[nodiscard]] static Result<MadHeader, WireError> parse(Bytes bytes);
   void emit(MutableBytes out) const;

@@ -121,6 +121,20 @@ class Golden(unittest.TestCase):
                 self.assertIn(json.loads(line)["type"], ("operation", "rpc", "finding"))
 
 
+def tshark_fields(capture, select, *names):
+    """For each frame the values of the fields, each a list: a frame may have several."""
+    options = [word for name in names for word in ("-e", name)]
+    with tempfile.TemporaryDirectory() as folder:
+        plain = pathlib.Path(folder) / "plain.pcap"
+        with plain.open("wb") as out:
+            subprocess.run(["zstd", "-dc", CAPTURES / capture], stdout=out, check=True)
+        done = subprocess.run(["tshark", "-r", plain, "-Y", select, "-T", "fields",
+                               "-E", "separator=;", "-e", "frame.number", *options],
+                              capture_output=True, text=True, check=True)
+    rows = [line.split(";") for line in done.stdout.splitlines()]
+    return {int(row[0]): [one.split(",") for one in row[1:]] for row in rows}
+
+
 @unittest.skipUnless(shutil.which("tshark"), "tshark is not installed")
 class StorageAgainstTshark(unittest.TestCase):
     """Wireshark decodes the same commands, by code that shares nothing with ours."""
@@ -129,21 +143,8 @@ class StorageAgainstTshark(unittest.TestCase):
         return [json.loads(line)
                 for line in dissect("--json", "--commands", capture).stdout.splitlines()]
 
-    def fields(self, capture, select, *names):
-        """For each frame the values of the fields, each a list: a frame may have several."""
-        options = [word for name in names for word in ("-e", name)]
-        with tempfile.TemporaryDirectory() as folder:
-            plain = pathlib.Path(folder) / "plain.pcap"
-            with plain.open("wb") as out:
-                subprocess.run(["zstd", "-dc", CAPTURES / capture], stdout=out, check=True)
-            done = subprocess.run(["tshark", "-r", plain, "-Y", select, "-T", "fields",
-                                   "-E", "separator=;", "-e", "frame.number", *options],
-                                  capture_output=True, text=True, check=True)
-        rows = [line.split(";") for line in done.stdout.splitlines()]
-        return {int(row[0]): [one.split(",") for one in row[1:]] for row in rows}
-
     def test_smb(self):
-        seen = self.fields("smb_rxe.pcap.zst", "smb2", "smb2.msg_id", "smb2.nt_status")
+        seen = tshark_fields("smb_rxe.pcap.zst", "smb2", "smb2.msg_id", "smb2.nt_status")
         asked, answered = set(), set()
         for numbers, statuses in seen.values():
             # Requests have no status, answers have one for each message.
@@ -159,7 +160,7 @@ class StorageAgainstTshark(unittest.TestCase):
                          {(int(one["id"], 16), int(one["status_code"], 16)) for one in ours})
 
     def test_nvme(self):
-        seen = self.fields("nvme_rxe.pcap.zst", "nvme.cmd.slba", "nvme.cmd.cid",
+        seen = tshark_fields("nvme_rxe.pcap.zst", "nvme.cmd.slba", "nvme.cmd.cid",
                            "nvme.cmd.slba", "nvme.cmd.nlb", "nvme.cmd.sgl1.key")
         theirs = {(frame, int(number[0], 16), int(block[0], 0), int(blocks[0], 0),
                    int(key[0], 16))
@@ -171,7 +172,7 @@ class StorageAgainstTshark(unittest.TestCase):
         self.assertEqual(theirs, ours)
 
     def test_iser(self):
-        answers = self.fields("iser_rxe.pcap.zst", "iscsi.opcode == 0x21",
+        answers = tshark_fields("iser_rxe.pcap.zst", "iscsi.opcode == 0x21",
                               "iscsi.initiatortasktag", "iscsi.scsiresponse.status")
         theirs = {(frame, int(tag[0], 16), int(status[0], 16))
                   for frame, (tag, status) in answers.items()}
@@ -179,6 +180,62 @@ class StorageAgainstTshark(unittest.TestCase):
                 for one in self.commands("iser_rxe.pcap.zst") if "unit" in one}
         self.assertGreater(len(ours), 30)
         self.assertEqual(theirs, ours)
+
+
+@unittest.skipUnless(shutil.which("tshark"), "tshark is not installed")
+class ManagementAgainstTshark(unittest.TestCase):
+    """The fields of the connection manager's messages, in each capture that has some."""
+
+    # Of each message: our field, that of Wireshark. Wireshark 4.0 shows 12 of the 20 bits of flow
+    # labels, so these are not compared.
+    FIELDS = {
+        "REQ": ("infiniband.cm.req", {
+            "service_id": "serviceid", "local_ca_guid": "localcaguid", "local_q_key": "localqkey",
+            "local_qp": "localqpn", "responder_resources": "responderres",
+            "initiator_depth": "initdepth", "starting_psn": "startpsn",
+            "retry_count": "retrcount", "p_key": "pkey", "rnr_retry_count": "rnrretrcount",
+            "max_cm_retries": "maxcmretr", "primary_local_lid": "prim_locallid",
+            "primary_remote_lid": "prim_remotelid",
+            "primary_traffic_class": "prim_tfcclass", "primary_hop_limit": "prim_hoplim",
+            "primary_sl": "prim_sl", "source_port": "ip_cm.sport"}),
+        "REP": ("infiniband.cm.rep", {
+            "remote_id": "remotecommid", "local_q_key": "localqkey", "local_qp": "localqpn",
+            "starting_psn": "startpsn", "responder_resources": "respres",
+            "initiator_depth": "initdepth", "rnr_retry_count": "rnrretrcount",
+            "local_ca_guid": "localcaguid"}),
+        "RTU": ("infiniband.cm.rtu", {"local_id": "localcommid", "remote_id": "remotecommid"}),
+        "DREP": ("infiniband.cm.drsp", {"local_id": "localcommid", "remote_id": "remotecommid"}),
+    }
+
+    @staticmethod
+    def number(text):
+        return int(text, 16) if text.startswith("0x") else int(text)
+
+    def test_each_field(self):
+        seen = set()
+        for capture in ("smb_rxe.pcap.zst", "nvme_rxe.pcap.zst", "rxe_errors.pcap.zst"):
+            ours = [json.loads(line)
+                    for line in dissect("--json", "--management", capture).stdout.splitlines()]
+            for attribute, (prefix, names) in self.FIELDS.items():
+                mine = {one["frame"]: [self.number(one["fields"][name]) for name in names]
+                        for one in ours if one["attribute"] == attribute}
+                paths = [f"{prefix}.{name}" for name in names.values()]
+                theirs = {frame: [self.number(value[0]) for value in row]
+                          for frame, row in tshark_fields(capture, paths[0], *paths).items()}
+                self.assertEqual(mine, theirs, (capture, attribute))
+                if mine:
+                    seen.add(attribute)
+        self.assertEqual(seen, set(self.FIELDS))
+
+    def test_reasons_of_a_reject(self):
+        ours = [json.loads(line) for line in
+                dissect("--json", "--management", "--filter", "management.attribute == REJ",
+                        "smb_rxe.pcap.zst").stdout.splitlines()]
+        theirs = tshark_fields("smb_rxe.pcap.zst", "infiniband.cm.rej.reason",
+                               "infiniband.cm.rej.reason")
+        self.assertEqual([one["frame"] for one in ours], list(theirs))
+        self.assertEqual(ours[0]["fields"]["reason"], "invalid service ID")
+        self.assertEqual(self.number(next(iter(theirs.values()))[0][0]), 8)
 
 
 class ExitStatus(unittest.TestCase):

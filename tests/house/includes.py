@@ -58,6 +58,7 @@ ROOMS = {
         "filter": set(),
         "findings": {"text"},
         "rpc": {"findings", "tcp", "text"},
+        "management": {"text"},
         "storage": {"rpc", "text"},  # rpc/send_assembly.h joins the parts of any Send
         "report": {"filter", "findings", "page", "rpc", "text"},
         # These files join the rooms, so no room may include them.

@@ -8,6 +8,7 @@
 
 #include "weft/capture/connection.hpp"
 #include "weft/capture/limits.hpp"
+#include "weft/capture/management.hpp"
 #include "weft/capture/operation.hpp"
 #include "weft/capture/operation_tracker.hpp"
 #include "weft/capture/packet_decoder.hpp"
@@ -48,6 +49,7 @@ class WEFT_API Analysis {
   // sinks, in the order in which they were added.
   void add_sink(TrafficSink& sink);
   void add_operations(OperationSink& sink);
+  void add_management(ManagementSink& sink);
 
   // Analyses one packet. Frames are numbered from 1 in the order of these calls.
   void add(const RawPacket& packet);

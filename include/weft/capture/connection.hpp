@@ -60,9 +60,10 @@ struct Connection {
   End end = End::open;
   Offer offer_a{};
   Offer offer_b{};
-  bool crc = false;             // MPA: CRCs are checked. InfiniBand: always true
-  std::uint32_t mtu_bytes = 0;  // path MTU, if InfiniBand's connection manager sent it
-  Stamp first{};                // first and last frame of the connection
+  bool crc = false;                 // MPA: CRCs are checked. InfiniBand: always true
+  std::uint16_t reject_reason = 0;  // of InfiniBand's REJ: see reject_reason_text()
+  std::uint32_t mtu_bytes = 0;      // path MTU, if InfiniBand's connection manager sent it
+  Stamp first{};                    // first and last frame of the connection
   Stamp last{};
   std::uint64_t frames = 0;
   std::array<std::uint64_t, 2> side_frames{};  // by sender, without the connection manager's

@@ -9,6 +9,7 @@
 #include "weft/capture/connection.hpp"
 #include "weft/capture/ib_packet.hpp"
 #include "weft/capture/limits.hpp"
+#include "weft/capture/management.hpp"
 #include "weft/capture/tcp_flows.hpp"
 #include "weft/capture/tcp_segment.hpp"
 #include "weft/capture/traffic.hpp"
@@ -46,8 +47,9 @@ class WEFT_API IwarpTransport {
 // the object.
 class WEFT_API InfinibandTransport {
  public:
+  // `management`, if given, receives all management datagrams; it must outlive the object as well.
   InfinibandTransport(const InfinibandLimits& limits, ConnectionTable& connections,
-                      TrafficSink& sink);
+                      TrafficSink& sink, ManagementSink* management = nullptr);
   InfinibandTransport(const InfinibandTransport&) = delete;
   InfinibandTransport& operator=(const InfinibandTransport&) = delete;
   ~InfinibandTransport();

@@ -19,6 +19,7 @@
 #include "capture/filter/filter_fields.h"
 #include "weft/capture/connection.hpp"
 #include "weft/capture/finding.hpp"
+#include "weft/capture/management.hpp"
 #include "weft/capture/operation.hpp"
 #include "weft/capture/rpc.hpp"
 #include "weft/capture/storage.hpp"
@@ -27,11 +28,12 @@ namespace weft::capture {
 
 // The record that a filter is applied to: a connection, or an exchange or finding of it.
 struct FilterRecord {
-  const Connection* connection = nullptr;  // always set
+  const Connection* connection = nullptr;  // always set, except with `management`
   const Operation* operation = nullptr;
   const Rpc* rpc = nullptr;
   const StorageCommand* command = nullptr;
   const Finding* finding = nullptr;
+  const ManagementDatagram* management = nullptr;
   std::int64_t origin_ns = 0;  // time of the first frame
   bool message = false;        // `operation` is a message for extraction: its end is not known
 };

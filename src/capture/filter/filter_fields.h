@@ -26,9 +26,10 @@ struct FilterField {
 };
 
 inline constexpr std::array filter_fields{
-    FilterField{"connection", FilterField::Type::number, "all", "number of the connection, from 1"},
-    FilterField{"transport", FilterField::Type::word, "all", "transport of the connection",
-                "iwarp rc uc ud rd xrc"},
+    FilterField{"connection", FilterField::Type::number, "all but management datagrams",
+                "number of the connection, from 1"},
+    FilterField{"transport", FilterField::Type::word, "all but management datagrams",
+                "transport of the connection", "iwarp rc uc ud rd xrc"},
     FilterField{"peer", FilterField::Type::address, "all", "address of either end"},
     FilterField{"port", FilterField::Type::number, "all, of iWARP", "TCP port of either end"},
     FilterField{"qp", FilterField::Type::number, "all, of InfiniBand",
@@ -109,6 +110,14 @@ inline constexpr std::array filter_fields{
                 "name of the file or share"},
     FilterField{"command.offset", FilterField::Type::number, "commands of SMB",
                 "offset in the file, of READ and WRITE"},
+    FilterField{"management.class", FilterField::Type::text, "management datagrams",
+                "class, such as ComMgt or SubnAdm"},
+    FilterField{"management.method", FilterField::Type::text, "management datagrams",
+                "method, such as Send or Get"},
+    FilterField{"management.attribute", FilterField::Type::text, "management datagrams",
+                "attribute, such as REQ or PathRecord"},
+    FilterField{"management.status", FilterField::Type::number, "management datagrams",
+                "status; 0 is success"},
     FilterField{"finding.kind", FilterField::Type::text, "findings", "kind, such as not-captured"},
     FilterField{"finding.severity", FilterField::Type::level, "findings", "severity",
                 "note warning error"},

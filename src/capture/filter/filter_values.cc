@@ -32,13 +32,14 @@ void visit_address(const Visit& visit, const HostAddress& address) {
 }
 
 bool is_connection(const Record& record) {
-  return !record.operation && !record.rpc && !record.command && !record.finding;
+  return !record.operation && !record.rpc && !record.command && !record.finding &&
+         !record.management;
 }
 
 // --- All records ---------------------------------------------------------------------------------
 
 void visit_endpoints(const Record& record, const Visit& visit, bool iwarp) {
-  if ((record.connection->transport == Transport::iwarp) != iwarp) return;
+  if (!record.connection || (record.connection->transport == Transport::iwarp) != iwarp) return;
   for (const Side side : {Side::a, Side::b}) {
     const Endpoint& end = record.connection->endpoint(side);
     if (end.known) visit_number(visit, end.number);
@@ -50,6 +51,7 @@ void with_stamps(const Record& record, Use use) {
   if (record.operation) return use(record.operation->start);
   if (record.rpc) return use(record.rpc->call ? record.rpc->call->first : record.rpc->reply->first);
   if (record.command) return use(first_stamp(*record.command));
+  if (record.management) return use(record.management->stamp);
   if (!record.finding) return use(record.connection->first);
   for (const Stamp& stamp : record.finding->stamps) use(stamp);
 }
@@ -71,14 +73,18 @@ void visit_side(const Record& record, const Visit& visit, bool requester) {
 constexpr Getter of_all[] = {
     {"connection",
      [](const Record& record, const Visit& visit) {
-       visit_number(visit, std::uint64_t{record.connection->id} + 1);
+       if (record.connection) visit_number(visit, std::uint64_t{record.connection->id} + 1);
      }},
     {"transport",
      [](const Record& record, const Visit& visit) {
-       visit_text(visit, to_string(record.connection->transport));
+       if (record.connection) visit_text(visit, to_string(record.connection->transport));
      }},
     {"peer",
      [](const Record& record, const Visit& visit) {
+       if (record.management) {
+         visit_address(visit, record.management->source);
+         return visit_address(visit, record.management->destination);
+       }
        visit_address(visit, record.connection->a.address);
        visit_address(visit, record.connection->b.address);
      }},
@@ -308,6 +314,23 @@ constexpr Getter of_commands[] = {
     {"command.offset", of_command_number<&StorageCommand::offset>},
 };
 
+// --- Management datagrams ------------------------------------------------------------------------
+
+template <std::string (*text)(const ManagementDatagram& datagram)>
+void of_management(const Record& record, const Visit& visit) {
+  if (record.management) visit_text(visit, text(*record.management));
+}
+
+constexpr Getter of_datagrams[] = {
+    {"management.class", of_management<class_text>},
+    {"management.method", of_management<method_text>},
+    {"management.attribute", of_management<attribute_text>},
+    {"management.status",
+     [](const Record& record, const Visit& visit) {
+       if (record.management) visit_number(visit, record.management->status);
+     }},
+};
+
 // --- Findings ------------------------------------------------------------------------------------
 
 using OfFinding = void (*)(const Finding& finding, const Visit& visit);
@@ -343,6 +366,7 @@ constexpr auto make_getters() {
   add(of_operations);
   add(of_rpcs);
   add(of_commands);
+  add(of_datagrams);
   add(of_findings);
   return all;
 }

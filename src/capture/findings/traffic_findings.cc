@@ -1,4 +1,5 @@
 #include "weft/capture/traffic_findings.hpp"
+#include "weft/capture/management.hpp"
 
 #include <fmt/format.h>
 
@@ -85,6 +86,12 @@ std::string congestion_text(const std::string& name, std::uint64_t marked, std::
   if (marked == 0) return fmt::format("{} sent {}.", name, notifications);
   return fmt::format("{} from {} met congestion{}.", count_text(marked, "packet"), name,
                      notified > 0 ? fmt::format(", and it sent {}", notifications) : "");
+}
+
+// The reason of InfiniBand's REJ; MPA has none.
+std::string reason_text(const Connection& connection) {
+  if (connection.reject_reason == 0) return {};
+  return ": " + reject_reason_text(connection.reject_reason);
 }
 
 }  // namespace
@@ -295,9 +302,9 @@ void TrafficFindings::report_connection(const Connection& connection) {
     case Connection::End::rejected:
       if (is_attempt_of_device(connection, connections_)) return;
       return report(finding::rejected_connection, connection.id, last,
-                    fmt::format("{} rejected the connection that {} requested.",
+                    fmt::format("{} rejected the connection that {} requested{}.",
                                 endpoint_name(connection.id, Side::b),
-                                endpoint_name(connection.id, Side::a)));
+                                endpoint_name(connection.id, Side::a), reason_text(connection)));
     case Connection::End::unanswered:
       if (lacks_replies(connection, connections_)) return;
       return report(finding::unanswered_connection, connection.id, last,

@@ -46,10 +46,12 @@ std::size_t IbAnalysis::HashDatagramKey::operator()(const DatagramKey& key) cons
   return mixed(HashFlowKey{}(key.to_b), key.queue_pair_a);
 }
 
-IbAnalysis::IbAnalysis(const Limits& limits, ConnectionTable& connections, TrafficSink& sink)
+IbAnalysis::IbAnalysis(const Limits& limits, ConnectionTable& connections, TrafficSink& sink,
+                       ManagementSink* management)
     : limits_(limits),
       table_(connections),
       sink_(sink),
+      management_(management),
       shared_{connections, sink, limits.connection, counts_, Budget(limits.held_bytes)},
       manager_(*this) {}
 
@@ -200,9 +202,10 @@ void IbAnalysis::on_datagram(const IbPacket& packet, const IbSegment& segment) {
   const std::uint32_t sender = segment.headers.deth.source_qp;
   if (receiver <= wire::general_services_qp) {
     ++counts_.management;
-    if (receiver != wire::general_services_qp) return;
-    return manager_.on_datagram({segment.stamp, packet.source, packet.destination},
-                                segment.payload);
+    if (receiver == wire::general_services_qp) {
+      manager_.on_datagram({segment.stamp, packet.source, packet.destination}, segment.payload);
+    }
+    return report_management(packet, segment);
   }
   Side side = Side::a;
   Connection& connection = datagrams({{packet.source, packet.destination, receiver}, sender}, side);
@@ -221,6 +224,23 @@ void IbAnalysis::on_datagram(const IbPacket& packet, const IbSegment& segment) {
                  .last = true,
                  .has_immediate = segment.headers.layout().immediate,
                  .immediate = segment.headers.immediate});
+}
+
+void IbAnalysis::report_management(const IbPacket& packet, const IbSegment& segment) {
+  const auto mad = wire::MadHeader::parse(segment.payload);
+  if (management_ == nullptr || !mad) return;
+  management_->on_management({.stamp = segment.stamp,
+                              .source = packet.source,
+                              .destination = packet.destination,
+                              .queue_pair = segment.headers.bth.destination_qp,
+                              .management_class = mad->management_class,
+                              .class_version = mad->class_version,
+                              .method = mad->method,
+                              .status = mad->status,
+                              .transaction = mad->transaction,
+                              .attribute = static_cast<std::uint16_t>(mad->attribute),
+                              .modifier = mad->modifier,
+                              .message = segment.payload.subspan(wire::MadHeader::header_bytes)});
 }
 
 // Finds or creates the connection of two datagram queue pairs. `side` is set to the sender: `a`

@@ -20,6 +20,7 @@
 #include "weft/capture/connection_map.hpp"
 #include "weft/capture/ib_packet.hpp"
 #include "weft/capture/limits.hpp"
+#include "weft/capture/management.hpp"
 
 namespace weft::capture {
 
@@ -28,7 +29,8 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
   using Limits = InfinibandLimits;
   using Counts = InfinibandCounts;
 
-  IbAnalysis(const Limits& limits, ConnectionTable& connections, TrafficSink& sink);
+  IbAnalysis(const Limits& limits, ConnectionTable& connections, TrafficSink& sink,
+             ManagementSink* management);
 
   void on_packet(const IbPacket& packet) override;
   void finish() override;
@@ -85,6 +87,7 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
   void note_congestion(const IbPacket& packet, const wire::Bth& bth);
 
   void on_datagram(const IbPacket& packet, const IbSegment& segment);
+  void report_management(const IbPacket& packet, const IbSegment& segment);
   Connection& datagrams(const DatagramKey& key, Side& side);
 
   void on_connected(const FlowKey& key, const IbSegment& segment);
@@ -123,6 +126,7 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
   Limits limits_;
   ConnectionTable& table_;
   TrafficSink& sink_;
+  ManagementSink* management_;  // nullptr: not wanted
   IbConnection::Shared shared_;
   IbManager manager_;
   ConnectionMap<Connected> connections_;

@@ -105,6 +105,7 @@ void IbManager::on_reject(const Envelope& envelope, Bytes bytes) {
   if (!known || known->ended) return;
   known->ended = true;
   known->connection->count(envelope.stamp);
+  known->connection->connection().reject_reason = message->reason;
   known->connection->end(envelope.stamp, Connection::End::rejected);
 }
 

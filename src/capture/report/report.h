@@ -15,6 +15,7 @@
 #include "capture/report/exchange_times.h"
 #include "weft/capture/analysis.hpp"
 #include "weft/capture/finding.hpp"
+#include "weft/capture/management.hpp"
 #include "weft/capture/operation.hpp"
 #include "weft/capture/quality.hpp"
 #include "weft/capture/rpc.hpp"
@@ -51,6 +52,7 @@ struct Selection {
   [[nodiscard]] bool takes(const Operation& operation, const Analysis& analysis) const;
   [[nodiscard]] bool takes(const Rpc& rpc, const Analysis& analysis) const;
   [[nodiscard]] bool takes(const StorageCommand& command, const Analysis& analysis) const;
+  [[nodiscard]] bool takes(const ManagementDatagram& datagram, const Analysis& analysis) const;
   [[nodiscard]] bool takes(const Finding& finding, const Analysis& analysis) const;
   // The same for a message that is extracted, of which latency and outcome are not known.
   [[nodiscard]] bool takes_message(const Operation& message, const Analysis& analysis) const;
@@ -81,6 +83,7 @@ struct ReportOptions {
   bool rpcs = false;
   bool commands = false;  // of storage protocols
   bool findings = false;
+  bool management = false;  // management datagrams of InfiniBand
   bool summary = true;
   bool colours = false;
   std::size_t slowest = 0;  // number of exchanges whose story is printed
@@ -102,6 +105,8 @@ class Report {
   virtual void rpc(const Rpc& rpc, const Analysis& analysis) = 0;
   virtual void command(const StorageCommand& command, const Analysis& analysis) = 0;
   virtual void finding(const Finding& finding, const Analysis& analysis) = 0;
+  // Reports that cannot list management datagrams leave them out.
+  virtual void management(const ManagementDatagram& /*datagram*/, const Analysis& /*analysis*/) {}
   // Reports a selected connection that is forgotten before the end.
   virtual void forgotten(const Connection& connection, const Results& results) = 0;
   // Ends the report. `selection` decides which connections are shown.

@@ -35,6 +35,10 @@ class CsvReport final : public Report {
           "offset,bytes,command_frame,command_ns,answer_frame,answer_ns,latency_ns,"
           "transfer_ns\r\n");
     }
+    if (options().management) {
+      print(
+          "frame,ns,source,destination,qp,class,method,attribute,modifier,status_code,fields\r\n");
+    }
     if (options().findings) print("connection,kind,frame,sentence,ns,severity\r\n");
     if (of_connections()) {
       print(
@@ -122,6 +126,18 @@ class CsvReport final : public Report {
     flush_if_full();
   }
 
+  void management(const ManagementDatagram& datagram, const Analysis& /*analysis*/) override {
+    std::string fields;
+    for (const ManagementField& field : fields_of(datagram)) {
+      fields += fmt::format("{}{}={}", fields.empty() ? "" : "; ", field.name, field.value);
+    }
+    print("{},{},{},{},{},{},{},{},{:#x},{:#x},{}\r\n", datagram.stamp.frame,
+          datagram.stamp.time_ns, to_string(datagram.source), to_string(datagram.destination),
+          datagram.queue_pair, quoted(class_text(datagram)), quoted(method_text(datagram)),
+          quoted(attribute_text(datagram)), datagram.modifier, datagram.status, quoted(fields));
+    flush_if_full();
+  }
+
   // A connection that leaves the table is printed now, because finish() does not find it any more.
   void forgotten(const Connection& one, const Results& results) override {
     if (of_connections()) connection(one, results.statistics.of(one.id));
@@ -138,7 +154,8 @@ class CsvReport final : public Report {
 
  private:
   [[nodiscard]] bool of_connections() const {
-    return !options().operations && !options().rpcs && !options().commands && !options().findings;
+    return !options().operations && !options().rpcs && !options().commands && !options().findings &&
+           !options().management;
   }
   // Prints the sums of one connection; operations of all kinds are added up.
   void connection(const Connection& one, const ConnectionStatistics& statistics) {

@@ -143,7 +143,11 @@ void write_connection_json(fmt::memory_buffer& out, const Connection& connection
   add_endpoint(line, "b", connection, Side::b);
   line.text("beginning",
             connection.beginning == Connection::Beginning::handshake ? "handshake" : "traffic");
-  line.text("end", to_string(connection.end)).number("frames", connection.frames);
+  line.text("end", to_string(connection.end));
+  if (connection.end == Connection::End::rejected && connection.reject_reason != 0) {
+    line.text("reject_reason", reject_reason_text(connection.reject_reason));
+  }
+  line.number("frames", connection.frames);
   line.number("first_frame", connection.first.frame).number("first_ns", connection.first.time_ns);
   line.number("last_frame", connection.last.frame).number("last_ns", connection.last.time_ns);
   line.boolean("crc", connection.crc);
@@ -268,6 +272,7 @@ class JsonReport final : public Report {
   void rpc(const Rpc& rpc, const Analysis& analysis) override;
   void command(const StorageCommand& command, const Analysis& analysis) override;
   void finding(const Finding& finding, const Analysis& analysis) override;
+  void management(const ManagementDatagram& datagram, const Analysis& analysis) override;
   void forgotten(const Connection& connection, const Results& results) override;
   void finish(const Results& results, const Selection& selection) override;
 
@@ -357,6 +362,20 @@ void JsonReport::finding(const Finding& finding, const Analysis& /*analysis*/) {
   line.close(']').array("times_ns");
   for (const Stamp& stamp : finding.stamps) line.item(stamp.time_ns);
   line.close(']').end();
+  flush_if_full();
+}
+
+void JsonReport::management(const ManagementDatagram& datagram, const Analysis& /*analysis*/) {
+  JsonLine line(out());
+  line.text("type", "management").number("frame", datagram.stamp.frame);
+  line.number("ns", datagram.stamp.time_ns).text("source", to_string(datagram.source));
+  line.text("destination", to_string(datagram.destination)).number("qp", datagram.queue_pair);
+  line.text("class", class_text(datagram)).text("method", method_text(datagram));
+  line.text("attribute", attribute_text(datagram)).hex("modifier", datagram.modifier);
+  line.hex("status_code", datagram.status).hex("transaction", datagram.transaction);
+  line.object("fields");
+  for (const ManagementField& field : fields_of(datagram)) line.text(field.name, field.value);
+  line.close().end();
   flush_if_full();
 }
 

@@ -45,6 +45,7 @@ class TextReport final : public Report {
   void rpc(const Rpc& rpc, const Analysis& analysis) override;
   void command(const StorageCommand& command, const Analysis& analysis) override;
   void finding(const Finding& finding, const Analysis& analysis) override;
+  void management(const ManagementDatagram& datagram, const Analysis& analysis) override;
   void forgotten(const Connection& connection, const Results& results) override;
   void finish(const Results& results, const Selection& selection) override;
 
@@ -158,6 +159,30 @@ void TextReport::finding(const Finding& finding, const Analysis& /*analysis*/) {
     before = ", ";
   }
   print("{}\n", finding.stamps.empty() ? "" : ")");
+  flush_if_full();
+}
+
+// Prints one line, and for messages of the connection manager their fields in further lines.
+void TextReport::management(const ManagementDatagram& datagram, const Analysis& analysis) {
+  constexpr std::size_t most_columns = 100;
+  print("{:>7} {:>14}  {} → {}  {} {} {}", datagram.stamp.frame,
+        seconds_text(datagram.stamp.time_ns - analysis.totals().first_ns),
+        to_string(datagram.source), to_string(datagram.destination), class_text(datagram),
+        method_text(datagram), attribute_text(datagram));
+  if (datagram.modifier != 0) print(", modifier {:#x}", datagram.modifier);
+  if (datagram.status != 0) print(", status {:#06x}", datagram.status);
+  print("\n");
+  std::string line;
+  const auto flush_line = [&] {
+    if (!line.empty()) print("        {}\n", line);
+    line.clear();
+  };
+  for (const ManagementField& field : fields_of(datagram)) {
+    const std::string words = fmt::format("{} {}", field.name, field.value);
+    if (line.size() + words.size() > most_columns) flush_line();
+    line += (line.empty() ? "" : ", ") + words;
+  }
+  flush_line();
   flush_if_full();
 }
 

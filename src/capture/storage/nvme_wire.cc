@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "capture/storage/fields_wire.h"
+#include "capture/text/fields_wire.h"
 
 namespace weft::capture {
 namespace {

@@ -1,5 +1,6 @@
 #include "capture/storage/open_commands.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace weft::capture {
@@ -46,7 +47,8 @@ void OpenCommands::note_transfer(std::uint32_t key, const Stamp& stamp) {
     open.transferred = true;
     open.transfer_from_ns = stamp.time_ns;
   }
-  open.command.transfer_ns = stamp.time_ns - open.transfer_from_ns;
+  open.command.transfer_ns =
+      std::max(open.command.transfer_ns, stamp.time_ns - open.transfer_from_ns);
 }
 
 }  // namespace weft::capture

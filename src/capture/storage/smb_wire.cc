@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "capture/storage/fields_wire.h"
 #include "capture/storage/nt_status.h"
+#include "capture/text/fields_wire.h"
 
 namespace weft::capture {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "capture/storage/fields_wire.h"
 #include "capture/storage/scsi_wire.h"
+#include "capture/text/fields_wire.h"
 
 namespace weft::capture {
 namespace {

@@ -277,7 +277,9 @@ void StorageTracker::Work::complete(Conversation& talk, const Origin& origin, co
   } else {
     command.outcome =
         answer.failed ? StorageCommand::Outcome::failed : StorageCommand::Outcome::succeeded;
-    command.latency_ns = extent.first.time_ns - command.request->time_ns;
+    // The clocks of two captures may differ a little.
+    command.latency_ns = std::max<std::int64_t>(0, extent.first.time_ns - command.request->time_ns);
+    command.transfer_ns = std::min(command.transfer_ns, command.latency_ns);
   }
   command.answer = extent.first;
   command.last = extent.last;
