@@ -1,5 +1,5 @@
-// Fuzzes captures as files: pcap and pcapng, plain or compressed in every way, with the whole
-// analysis of their content. The input is the file.
+// Fuzzes captures as files: pcap, pcapng and others, plain or compressed in every way, with the
+// whole analysis of their content. The input is the file.
 #include <memory>
 #include <stdexcept>
 #include <utility>

@@ -382,8 +382,23 @@ class Files(unittest.TestCase):
             self.assertIn("in the middle of a packet", cut.stderr)
             self.assertTrue(self.wanted.startswith(cut.stdout.splitlines()[0]))
 
+    def test_network_monitor(self):
+        path = self.converted("netmon2")
+        self.assertEqual(self.operations(path), self.wanted)
+        self.assertEqual(self.operations("-", input=path.read_bytes()), self.wanted)
+        whole = path.read_bytes()
+        path.write_bytes(whole[:len(whole) // 2])
+        self.assertIn("ends before its table of packets", dissect("--json", path).stderr)
+        damaged = bytearray(whole)
+        damaged[128 + 12:128 + 16] = b"\xff\xff\xff\x00"  # the length of the first packet
+        path.write_bytes(damaged)
+        self.assertIn("damaged at byte 128", dissect("--json", path).stderr)
+        # The times of version 1 are milliseconds.
+        self.assertEqual(*([json.loads(line)["bytes"] for line in text.splitlines()]
+                           for text in (self.operations(self.converted("netmon1")), self.wanted)))
+
     def test_other_formats_are_named_with_the_command_that_converts_them(self):
-        for kind, name in (("netmon2", "Microsoft Network Monitor 2"),
+        for kind, name in (("ngwsniffer_2_0", "Sniffer (Windows) or NetXray"),
                            ("ngsniffer", "Sniffer (DOS)")):
             path = self.converted(kind)
             done = dissect(path)

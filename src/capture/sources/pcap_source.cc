@@ -3,6 +3,7 @@
 
 #include <stdexcept>
 
+#include "capture/sources/netmon_source.h"
 #include "capture/sources/record_source.h"
 #include "capture/tcp/byte_window.h"
 #include "wire/pcap.h"
@@ -85,6 +86,7 @@ std::unique_ptr<PacketSource> read_capture(std::unique_ptr<ByteStream> bytes,
   if (wire::pcapng_section_order(first)) return read_pcapng(std::move(window));
   const auto header = wire::PcapHeader::parse(first);
   if (header) return read_pcap(std::move(window));
+  if (auto netmon = read_netmon(window, name)) return netmon;
   if (auto records = read_records(window, name)) return records;
   if (header.error() == wire::WireError::truncated) {
     throw std::runtime_error(name + " is too short for a capture");

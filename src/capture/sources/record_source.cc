@@ -71,8 +71,6 @@ struct Format {
   std::string_view name;
 };
 constexpr std::array formats{
-    Format{"RTSS", "Microsoft Network Monitor 1"},
-    Format{"GMBU", "Microsoft Network Monitor 2"},
     Format{"btsnoop", "btsnoop"},
     Format{"TRSNIFF data", "Sniffer (DOS)"},
     Format{"XCP", "Sniffer (Windows) or NetXray"},
@@ -118,8 +116,9 @@ std::string unread_format_text(Bytes first, const std::string& name) {
                        command_text(name));
   }
   return fmt::format(
-      "{} is of no format that is read (pcap, pcapng, snoop, ERF); if it is a capture, {}", name,
-      command_text(name));
+      "{} is of no format that is read (pcap, pcapng, snoop, ERF, Network Monitor); if it is a "
+      "capture, {}",
+      name, command_text(name));
 }
 
 }  // namespace weft::capture
