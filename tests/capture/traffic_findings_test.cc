@@ -195,6 +195,36 @@ TEST_F(TrafficFindingsTest, CongestionMet) {
   expect_only(finding::congestion, {last_frame()});
 }
 
+// Packets are 1 µs apart while the sender is fast, and 10 µs after it was asked to slow down.
+TEST_F(TrafficFindingsTest, CongestionSaysWhoSlowedDown) {
+  talk.acknowledge_all(false);
+  const auto send = [&](std::int64_t gap_ns) {
+    const std::int64_t time_ns = capture.back().time_ns + gap_ns;
+    talk.send(Side::a, 100);
+    capture.back().time_ns = time_ns;
+  };
+  for (int i = 0; i < 101; ++i) send(1'000);
+  wire::IbHeaders notification;
+  notification.bth.opcode = wire::congestion_notification;
+  notification.bth.becn = true;
+  const std::int64_t told_ns = capture.back().time_ns;
+  talk.packet(Side::b, notification, Content(16));
+  capture.back().time_ns = told_ns;
+  for (int i = 0; i < 100; ++i) send(10'000);
+  const std::int64_t end_ns = capture.back().time_ns;
+  talk.acknowledge(Side::b, talk.next_psn(Side::a) - 1);
+  capture.back().time_ns = end_ns;
+  const Finding found = only();
+  EXPECT_EQ(found.kind, finding::congestion);
+  EXPECT_TRUE(
+      found.sentence.ends_with("sent 101 MB/s before the first one, and 10.0 MB/s after it."))
+      << found.sentence;
+  EXPECT_TRUE(
+      found.sentence.starts_with("10.0.0.1 QP 0x11 sent 1 congestion notification. "
+                                 "10.0.0.2 QP 0x11 sent"))
+      << found.sentence;
+}
+
 TEST_F(TrafficFindingsTest, BadChecksum) {
   talk.send(Side::a, 10);
   again(last_frame() - 1);

@@ -88,7 +88,20 @@ class WEFT_API TrafficFindings final : public ProgressSink, public OperationSink
     Stamp begin;
     Stamp last;
   };
+  // How much a side has sent, before and after the other side first asked it to slow down.
+  struct Rate {
+    std::int64_t first_ns = 0;  // of the first and the last message bytes
+    std::int64_t last_ns = 0;
+    std::uint64_t bytes = 0;
+    bool told = false;
+    std::int64_t told_ns = 0;
+    std::uint64_t told_bytes = 0;  // of `bytes`, those before
+
+    void add(std::int64_t time_ns, std::uint64_t more);
+    void tell(std::int64_t time_ns);
+  };
   struct Half {
+    Rate rate;
     Tally repeats;
     RepeatClock repeating;
     Tally gaps;
@@ -107,8 +120,10 @@ class WEFT_API TrafficFindings final : public ProgressSink, public OperationSink
     Half b;
   };
 
-  void on_progress(const Origin& origin, std::uint64_t /*bytes*/) override {
-    half(origin.connection, origin.side).repeating.something_new(origin.stamp.time_ns);
+  void on_progress(const Origin& origin, std::uint64_t bytes) override {
+    Half& own = half(origin.connection, origin.side);
+    own.repeating.something_new(origin.stamp.time_ns);
+    own.rate.add(origin.stamp.time_ns, bytes);
   }
   [[nodiscard]] Half& half(ConnectionId connection, Side side);
   [[nodiscard]] std::string endpoint_name(ConnectionId connection, Side side) const;
@@ -116,6 +131,7 @@ class WEFT_API TrafficFindings final : public ProgressSink, public OperationSink
               std::string sentence);
   void end_train(ConnectionId connection, Side side, Train& train, const Stamp* acknowledged);
   void report_repeats(ConnectionId connection, const std::string& name, const Half& half);
+  [[nodiscard]] std::string slowing_text(ConnectionId connection, Side side) const;
   void report_half(ConnectionId connection, Side side, Half& half);
   void report_connection(const Connection& connection);
   void report_all(const Connection& connection);

@@ -189,6 +189,43 @@ void TrafficFindings::on_violation(const Origin& origin, const Violation& violat
 void TrafficFindings::on_congestion(const Origin& origin, Congestion congestion) {
   Half& own = half(origin.connection, origin.side);
   (congestion == Congestion::marked ? own.marked : own.notified).add(origin.stamp);
+  if (congestion == Congestion::notified) {
+    half(origin.connection, other(origin.side)).rate.tell(origin.stamp.time_ns);
+  }
+}
+
+void TrafficFindings::Rate::add(std::int64_t time_ns, std::uint64_t more) {
+  if (more == 0) return;
+  if (bytes == 0) first_ns = time_ns;
+  bytes += more;
+  last_ns = std::max(last_ns, time_ns);
+}
+
+// Only the first notification divides the traffic.
+void TrafficFindings::Rate::tell(std::int64_t time_ns) {
+  if (told) return;
+  told = true;
+  told_ns = time_ns;
+  told_bytes = bytes;
+}
+
+// Returns how the rate of a side changed when the other side asked it to slow down; empty if there
+// is too little traffic for two rates.
+std::string TrafficFindings::slowing_text(ConnectionId connection, Side side) const {
+  const Pair* const pair = pairs_.find(connection);
+  if (pair == nullptr) return {};
+  const Rate& rate = (side == Side::a ? pair->a : pair->b).rate;
+  const std::int64_t before_ns = rate.told_ns - rate.first_ns;
+  const std::int64_t after_ns = rate.last_ns - rate.told_ns;
+  if (!rate.told || rate.told_bytes == 0 || before_ns <= 0 || after_ns <= 0) return {};
+  const auto per_second = [](std::uint64_t bytes, std::int64_t time_ns) {
+    constexpr double second_ns = 1e9;
+    const double amount = static_cast<double>(bytes) * second_ns / static_cast<double>(time_ns);
+    return bytes_text(static_cast<std::uint64_t>(amount)) + "/s";
+  };
+  return fmt::format(" {} sent {} before the first one, and {} after it.",
+                     endpoint_name(connection, side), per_second(rate.told_bytes, before_ns),
+                     per_second(rate.bytes - rate.told_bytes, after_ns));
 }
 
 // A Read or atomic without response is known only when its operation ends.
@@ -266,7 +303,8 @@ void TrafficFindings::report_half(ConnectionId connection, Side side, Half& half
   if (half.marked.count + half.notified.count > 0) {
     report(finding::congestion, connection,
            half.marked.count > 0 ? half.marked.stamps : half.notified.stamps,
-           congestion_text(name, half.marked.count, half.notified.count));
+           congestion_text(name, half.marked.count, half.notified.count) +
+               (half.notified.count > 0 ? slowing_text(connection, other(side)) : ""));
   }
   for (std::size_t kind = 0; kind < violation_kinds; ++kind) {
     const Tally& tally = half.violations[kind];
