@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "base/byte_reader.h"
+#include "wire/ip.h"
 
 namespace weft::wire {
 namespace {
@@ -211,6 +212,29 @@ Result<TunnelHeader, WireError> parse_etherip(Bytes bytes) {
   if (!in.ok()) return WireError::truncated;
   if (header != version_3) return WireError::bad_version;
   return TunnelHeader{Kind::etherip, Content::ethernet, {}, in.position()};
+}
+
+Result<TunnelHeader, WireError> parse_ipoib(Bytes bytes, std::size_t wire_bytes) {
+  constexpr std::uint16_t arp = 0x0806;
+  constexpr std::uint16_t infiniband_hardware = 32;
+  ByteReader in(bytes);
+  const EtherType type{in.be16()};
+  const std::uint16_t reserved = in.be16();
+  if (!in.ok()) return WireError::truncated;
+  const TunnelHeader header{Kind::ipoib, Content::network, type, in.position()};
+  const std::size_t left = wire_bytes - std::min(wire_bytes, header.size_bytes);
+  bool fits = false;
+  if (type == EtherType::ipv4) {
+    const auto ip = Ipv4Header::parse(in.rest());
+    fits = ip && ip->total_bytes == left;
+  } else if (type == EtherType::ipv6) {
+    const auto ip = Ipv6Header::parse(in.rest());
+    fits = ip && std::size_t{Ipv6Header::header_bytes} + ip->payload_bytes == left;
+  } else if (static_cast<std::uint16_t>(type) == arp) {
+    fits = in.be16() == infiniband_hardware && in.ok();
+  }
+  if (reserved != 0 || !fits) return WireError::bad_value;
+  return header;
 }
 
 }  // namespace weft::wire

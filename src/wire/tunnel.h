@@ -34,6 +34,7 @@ struct TunnelHeader {
     pppoe,
     tzsp,
     etherip,
+    ipoib,
   };
   enum class Content : std::uint8_t {
     ethernet,
@@ -69,5 +70,8 @@ struct TunnelHeader {
 [[nodiscard]] Result<TunnelHeader, WireError> parse_tzsp(Bytes bytes);
 // RFC 3378.
 [[nodiscard]] Result<TunnelHeader, WireError> parse_etherip(Bytes bytes);
+// IP over InfiniBand in a datagram of `wire_bytes` (RFC 4391 §6). Nothing announces it, so it is
+// bad_value unless a whole IPv4, IPv6 or ARP packet of this length follows.
+[[nodiscard]] Result<TunnelHeader, WireError> parse_ipoib(Bytes bytes, std::size_t wire_bytes);
 
 }  // namespace weft::wire

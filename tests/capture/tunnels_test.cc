@@ -322,5 +322,37 @@ TEST(Tunnels, WhatIsNotUnderstoodIsNamed) {
             "ARP, LLDP, STP, GRE, IP protocol 253, UDP to the port of VXLAN, Ethertype 0x1234");
 }
 
+// Each packet without its Ethernet header, in a datagram of native InfiniBand (RFC 4391 §6).
+MadeCapture over_infiniband(const MadeCapture& inner, RoceOptions::Carrier carrier,
+                            std::uint16_t reserved = 0) {
+  MadeCapture outer;
+  RoceTalk talk(outer, {.carrier = carrier, .transport = wire::IbTransport::ud});
+  for (const MadePacket& packet : inner) {
+    Content payload = bytes_of({0x08, 0x00, 0, reserved});
+    payload.insert(payload.end(), packet.bytes.begin() + ethernet_bytes, packet.bytes.end());
+    wire::IbHeaders headers;
+    headers.bth.opcode = {wire::IbTransport::ud, wire::IbOperation::send_only};
+    headers.deth.source_qp = 0x99;
+    talk.packet(Side::a, headers, payload);
+  }
+  return outer;
+}
+
+TEST(Ipoib, IsDecodedAsATunnel) {
+  for (const auto carrier :
+       {RoceOptions::Carrier::native, RoceOptions::Carrier::native_global}) {
+    const Seen seen(over_infiniband(conversation(), carrier));
+    expect_all(seen);
+    EXPECT_EQ(seen.tunnels(), "IPoIB");
+  }
+}
+
+TEST(Ipoib, DatagramsOfAnotherFormAreMessages) {
+  const Seen seen(over_infiniband(conversation(), RoceOptions::Carrier::native, 1));
+  EXPECT_EQ(seen.tunnels(), "");
+  ASSERT_EQ(seen.analysis.connections().size(), 1U);
+  EXPECT_EQ(seen.analysis.connections()[0].transport, Transport::ud);
+}
+
 }  // namespace
 }  // namespace weft::capture::test

@@ -1,6 +1,6 @@
 // Decodes a captured packet to a TCP segment or a packet of the InfiniBand transport: link layers,
 // VLAN tags, MPLS, PPPoE, IPv4 with fragments, IPv6 with extension headers, UDP, and tunnels in
-// each other (GRE, ERSPAN, IP in IP, VXLAN, Geneve, TZSP, EtherIP).
+// each other (GRE, ERSPAN, IP in IP, VXLAN, Geneve, TZSP, EtherIP, IPoIB).
 #pragma once
 
 #include <cstdint>

@@ -90,6 +90,7 @@ constexpr Name tunnel_names[] = {
     {static_cast<std::uint16_t>(Tunnel::pppoe), "PPPoE"},
     {static_cast<std::uint16_t>(Tunnel::tzsp), "TZSP"},
     {static_cast<std::uint16_t>(Tunnel::etherip), "EtherIP"},
+    {static_cast<std::uint16_t>(Tunnel::ipoib), "IPoIB"},
 };
 
 const char* find(std::span<const Name> names, std::uint16_t number) {

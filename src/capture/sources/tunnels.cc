@@ -1,5 +1,7 @@
 // The part of PacketDecoder that decodes tunnels: packets in packets.
 #include "capture/sources/packet_decoder_work.h"
+#include "wire/ib_cm.h"
+#include "wire/ib_transport.h"
 
 namespace weft::capture {
 namespace {
@@ -60,6 +62,20 @@ void PacketDecoder::Work::inside(const TunnelResult& header, const Layer& layer)
     case wire::TunnelHeader::Content::ip:
       return raw_ip(content);
   }
+}
+
+// IP over InfiniBand in datagrams (RFC 4391); its connected mode (RFC 4755) has messages of several
+// packets, which stay Sends.
+bool PacketDecoder::Work::infiniband_tunnel(const Layer& layer) {
+  const auto packet = wire::IbPacketView::check(layer.bytes, layer.wire_bytes);
+  if (!packet || packet->bth().opcode.transport != wire::IbTransport::ud ||
+      packet->bth().destination_qp <= wire::general_services_qp) {
+    return false;
+  }
+  const auto header = wire::parse_ipoib(packet->payload(), packet->payload_wire_bytes());
+  if (!header) return false;
+  inside(header, {packet->payload(), packet->payload_wire_bytes()});
+  return true;
 }
 
 bool PacketDecoder::Work::ip_tunnel(const IpPacket& ip, const Layer& layer) {
