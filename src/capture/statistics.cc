@@ -81,7 +81,14 @@ void Statistics::on_violation(const Origin& origin, const Violation& violation) 
 
 void Statistics::on_congestion(const Origin& origin, Congestion congestion) {
   auto& own = side(origin.connection, origin.side);
-  ++(congestion == Congestion::marked ? own.congestion_marked : own.congestion_notified);
+  const bool marked = congestion == Congestion::marked;
+  ++(marked ? own.congestion_marked : own.congestion_notified);
+  ConnectionStatistics& connection = connections_.get(origin.connection);
+  const std::int64_t time_ns = origin.stamp.time_ns;
+  if (!connection.carried_from_ns) connection.carried_from_ns = time_ns;
+  auto& sender = connection.of(marked ? origin.side : other(origin.side)).congestion;
+  if (!sender) sender.emplace();
+  sender->add(time_ns - *connection.carried_from_ns, 1);
 }
 
 }  // namespace weft::capture

@@ -289,16 +289,21 @@ TEST(RoceDamage, WrongChecksumsCountForNothing) {
   expect_known_bytes(seen.traffic);
 }
 
-// A packet with a Global Route Header from a capture of real adapters.
+// A packet with a Global Route Header from a capture of real adapters: IP over InfiniBand, which is
+// a tunnel if its checksum is right.
 TEST(RoceDamage, ChecksumsOfRoutedPacketsAreRight) {
   MadePacket packet{.link_type = wire::link_type::infiniband};
   packet.bytes.assign(wire::infiniband_multicast.begin(), wire::infiniband_multicast.end());
   packet.bytes.resize(packet.bytes.size() + 2);  // the variant CRC
   packet.wire_bytes = packet.bytes.size();
   const Analysed seen({packet});
-  EXPECT_EQ(seen.analysis.infiniband().bad_checksum, 0U);
-  ASSERT_EQ(seen.connections(), 1U);
-  EXPECT_EQ(seen.traffic.sends.size(), 1U);
+  ASSERT_EQ(seen.analysis.tunnels().size(), 1U);
+  EXPECT_EQ(seen.analysis.tunnels()[0].name, "IPoIB");
+  EXPECT_EQ(seen.analysis.infiniband().packets, 0U);
+  packet.bytes[packet.bytes.size() - 3] ^= std::byte{1};
+  const Analysed damaged({packet});
+  EXPECT_TRUE(damaged.analysis.tunnels().empty());
+  EXPECT_EQ(damaged.analysis.infiniband().bad_checksum, 1U);
 }
 
 // Another protocol with this port: random bytes, or headers that never change.

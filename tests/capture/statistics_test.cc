@@ -33,6 +33,21 @@ TEST_F(StatisticsTest, ThroughputOverTime) {
   EXPECT_EQ(of(Side::b).carried[0], 1'000U);
 }
 
+// A mark is on a packet of the side that should slow down, a notification comes from the other one.
+TEST_F(StatisticsTest, CongestionOverTimeCountsForTheSender) {
+  send(Side::a, 5'000'000);
+  EXPECT_FALSE(of(Side::a).congestion);
+  statistics.on_congestion(at(Side::a, 5'000'500), Congestion::marked);
+  statistics.on_congestion(at(Side::b, 5'001'500), Congestion::notified);
+  statistics.on_congestion(at(Side::b, 5'001'600), Congestion::notified);
+  ASSERT_TRUE(of(Side::a).congestion);
+  EXPECT_EQ((*of(Side::a).congestion)[0], 1U);
+  EXPECT_EQ((*of(Side::a).congestion)[1], 2U);
+  EXPECT_FALSE(of(Side::b).congestion);
+  EXPECT_EQ(of(Side::a).congestion_marked, 1U);
+  EXPECT_EQ(of(Side::b).congestion_notified, 2U);
+}
+
 TEST_F(StatisticsTest, RepeatingCostsTimeFromTheLastPacketWithSomethingNew) {
   send(Side::a, 1'000);
   statistics.on_repeat(at(Side::a, 4'000), 100);

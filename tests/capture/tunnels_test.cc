@@ -339,8 +339,7 @@ MadeCapture over_infiniband(const MadeCapture& inner, RoceOptions::Carrier carri
 }
 
 TEST(Ipoib, IsDecodedAsATunnel) {
-  for (const auto carrier :
-       {RoceOptions::Carrier::native, RoceOptions::Carrier::native_global}) {
+  for (const auto carrier : {RoceOptions::Carrier::native, RoceOptions::Carrier::native_global}) {
     const Seen seen(over_infiniband(conversation(), carrier));
     expect_all(seen);
     EXPECT_EQ(seen.tunnels(), "IPoIB");

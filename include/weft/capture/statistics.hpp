@@ -44,6 +44,9 @@ struct WEFT_API SideStatistics {
   std::uint64_t sequence_errors = 0;        // NAKs that request a retransmission
   std::uint64_t congestion_marked = 0;      // packets it sent that arrived with a congestion mark
   std::uint64_t congestion_notified = 0;    // congestion notifications it sent
+  // Why this side should slow down, over time, from carried_from_ns on: its packets that met
+  // congestion, and notifications to it. Not set if there were none.
+  std::optional<TimeSeriesOf<64>> congestion;
   Refusal last_refusal;
   Stamp last_refusal_at;
 

@@ -1,6 +1,7 @@
 // JSON lines. docs/dissect.md describes them. Existing fields never change; new ones are added.
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "capture/report/report.h"
 #include "capture/report/report_json.h"
@@ -103,20 +104,24 @@ void add_side(JsonLine& line, const char* name, const SideStatistics& side) {
   line.close().close();
 }
 
-// Writes the throughput of both sides, with intervals of the same width.
+// Writes the throughput of both sides, and what told them to slow down, with intervals of the same
+// width.
 void add_throughput(JsonLine& line, const ConnectionStatistics& statistics) {
   if (!statistics.carried_from_ns) return;
-  auto a = statistics.a.carried;
-  auto b = statistics.b.carried;
-  // Both series are copies, so the statistics keep their own widths. Each is widened to the other
-  // one, because either may be the wider one.
-  a.widen_to(b.width_ns());
-  b.widen_to(a.width_ns());
+  using Series = TimeSeriesOf<64>;
+  // The series are copies, so the statistics keep their own widths. Each is widened to the widest.
+  std::vector<std::pair<const char*, Series>> all{{"a_bytes", statistics.a.carried},
+                                                  {"b_bytes", statistics.b.carried}};
+  if (statistics.a.congestion) all.emplace_back("a_congestion", *statistics.a.congestion);
+  if (statistics.b.congestion) all.emplace_back("b_congestion", *statistics.b.congestion);
+  std::uint64_t width_ns = 0;
+  for (const auto& [name, series] : all) width_ns = std::max(width_ns, series.width_ns());
   line.object("throughput").number("from_ns", *statistics.carried_from_ns);
-  line.number("interval_ns", a.width_ns());
-  for (const auto& [name, series] : {std::pair{"a_bytes", &a}, std::pair{"b_bytes", &b}}) {
+  line.number("interval_ns", width_ns);
+  for (auto& [name, series] : all) {
+    series.widen_to(width_ns);
     line.array(name);
-    for (std::size_t i = 0; i < series->size(); ++i) line.item((*series)[i]);
+    for (std::size_t i = 0; i < series.size(); ++i) line.item(series[i]);
     line.close(']');
   }
   line.close();

@@ -381,7 +381,7 @@ void PacketDecoder::Work::native(Layer layer) {
   layer.shorten(length);
   packet.network = layer.bytes.first(network_bytes);
   layer = layer.after(network_bytes);
-  if (infiniband_tunnel(layer)) return;
+  if (infiniband_tunnel(packet.network, layer)) return;
   packet.transport = layer.bytes;
   packet.wire_bytes = layer.wire_bytes;
   infiniband_.on_packet(packet);

@@ -78,7 +78,7 @@ class PacketDecoder::Work {
   bool ip_tunnel(const IpPacket& ip, const Layer& layer);
   bool udp_tunnel(const wire::UdpHeader& header, const Layer& payload);
   bool ethernet_tunnel(std::uint16_t type, const Layer& layer);
-  bool infiniband_tunnel(const Layer& layer);
+  bool infiniband_tunnel(Bytes network, const Layer& layer);
   // Decodes what follows the header of a tunnel.
   void inside(const TunnelResult& header, const Layer& layer);
   void ethernet(Layer layer);

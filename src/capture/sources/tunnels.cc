@@ -2,6 +2,7 @@
 #include "capture/sources/packet_decoder_work.h"
 #include "wire/ib_cm.h"
 #include "wire/ib_transport.h"
+#include "wire/icrc.h"
 
 namespace weft::capture {
 namespace {
@@ -65,8 +66,8 @@ void PacketDecoder::Work::inside(const TunnelResult& header, const Layer& layer)
 }
 
 // IP over InfiniBand in datagrams (RFC 4391); its connected mode (RFC 4755) has messages of several
-// packets, which stay Sends.
-bool PacketDecoder::Work::infiniband_tunnel(const Layer& layer) {
+// packets, which stay Sends. A packet with a wrong ICRC is no tunnel: the transport counts it.
+bool PacketDecoder::Work::infiniband_tunnel(Bytes network, const Layer& layer) {
   const auto packet = wire::IbPacketView::check(layer.bytes, layer.wire_bytes);
   if (!packet || packet->bth().opcode.transport != wire::IbTransport::ud ||
       packet->bth().destination_qp <= wire::general_services_qp) {
@@ -74,6 +75,8 @@ bool PacketDecoder::Work::infiniband_tunnel(const Layer& layer) {
   }
   const auto header = wire::parse_ipoib(packet->payload(), packet->payload_wire_bytes());
   if (!header) return false;
+  const auto icrc = packet->icrc();
+  if (icrc && *icrc != wire::Icrc::native(network, packet->covered()).value()) return false;
   inside(header, {packet->payload(), packet->payload_wire_bytes()});
   return true;
 }
