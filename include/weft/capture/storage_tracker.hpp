@@ -23,8 +23,9 @@ struct StorageLimits {
   std::size_t open_commands_in_all = 65'536;
   // Further keys of a command are not kept, so the transfers that they allow are not counted.
   std::size_t keys = 32;
-  // Bytes of the messages that are assembled; of larger messages the rest is not decoded.
+  // Bytes of an SMB message in several Sends; of a larger one the rest is not decoded.
   std::size_t message_bytes = 64U << 10;
+  // Bytes of all messages, and of Sends in several packets, that are not complete.
   std::size_t message_bytes_in_all = 64U << 20;
   // SMB: open files whose names are kept, of one connection and of all.
   std::size_t files = 4096;
