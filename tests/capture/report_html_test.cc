@@ -129,6 +129,40 @@ TEST(HtmlReport, StaysBelowTenMegabytesWhateverTheTrafficIs) {
   EXPECT_GT(operations, HtmlReport::operations_of_all / 3);
 }
 
+// With the operations on the memory that it grants, and not those on other memory.
+TEST(HtmlReport, AStorageCommandIsAnExchange) {
+  Drawn drawn;
+  drawn.draw(of_connections(1), [&](HtmlReport& report) {
+    const Operation first = operation(0, 1);
+    StorageCommand command;
+    command.name = "read";
+    command.outcome = StorageCommand::Outcome::failed;
+    command.status_text = "LBA out of range";
+    command.request = first.start;
+    command.answer = Stamp{first.start.frame + 5, first.start.time_ns + 50'000};
+    command.last = *command.answer;
+    command.latency_ns = 50'000;
+    command.block = 7;
+    command.keys = {0x77};
+    for (const std::uint32_t key : {0x77U, 0x78U}) {
+      Operation transfer = first;
+      transfer.kind = Operation::Kind::write;
+      transfer.side = Side::b;
+      transfer.key = key;
+      report.operation(transfer, drawn.analysis);
+    }
+    report.command(command, drawn.analysis);
+    return 0;
+  });
+  const nlohmann::json data = data_of(drawn.page);
+  const auto& exchange = data["details"][0]["exchanges"][0];
+  EXPECT_EQ(exchange["title"], "NVMe read");
+  EXPECT_EQ(exchange["detail"], "at LBA 7");
+  EXPECT_EQ(exchange["outcome"], "LBA out of range");
+  EXPECT_FALSE(exchange["good"]);
+  EXPECT_EQ(exchange["operations"].size(), 1U);
+}
+
 TEST(HtmlReport, KeepsTheSlowestAndTheFailed) {
   Drawn drawn;
   drawn.draw(of_connections(1), [&](HtmlReport& report) {

@@ -160,7 +160,7 @@ function show_exchanges(number) {
   };
   section.append(element("div", { class: "heading" }, element("h2", {}, "Exchanges"),
     element("span", { class: "quiet" }, detail.exchanges[0].call
-      ? "an RPC and what was read and written for it: the first, the slowest, the failed"
+      ? "a call or command and what was read and written for it: the first, the slowest, the failed"
       : "an operation and what happened around it: the first, the slowest, the failed")),
   tabs, element("div", { class: "exchange-view" }, list, view));
   order("slowest first");
