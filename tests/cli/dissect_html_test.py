@@ -94,7 +94,7 @@ class Content(unittest.TestCase):
             seen = set()
             for exchange in detail["exchanges"]:
                 operations = exchange["operations"]
-                self.assertTrue(exchange["rpc"])
+                self.assertTrue(exchange["call"])
                 self.assertGreaterEqual(len(operations), 2, exchange)
                 # kind 0 is Send; sides
                 self.assertEqual([one[0] for one in (operations[0], operations[-1])], [0, 0])
