@@ -91,8 +91,9 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
   // A flag with a value that may be left out: an option would take the program's name as its value.
   run->add_flag("--sockets", options.sockets,
                 "Put the program's TCP connections on RDMA streams; =fallback also connects to "
-                "peers that speak plain TCP (WEFT_SOCKETS)")
-      ->type_name("[=fallback]");
+                "peers that speak plain TCP; =always leaves no connection within this host to the "
+                "kernel (WEFT_SOCKETS)")
+      ->type_name("[=MODE]");
   run->add_flag("-v,--verbose", options.verbose,
                 "Print for each connection whether its data go through TCP (WEFT_VERBOSE=1)");
   run->add_flag("-q,--quiet", options.quiet, "Do not print which device serves the program");

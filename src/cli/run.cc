@@ -67,7 +67,9 @@ void set_variables(const RunOptions& options) {
   if (options.no_acknowledge) set("WEFT_ACK", "0");
   if (options.no_crc) set("WEFT_CRC", "0");
   // Without a value, the preloaded library alone is enough.
-  if (options.sockets == "fallback") set("WEFT_SOCKETS", "fallback");
+  if (options.sockets == "fallback" || options.sockets == "always") {
+    set("WEFT_SOCKETS", options.sockets);
+  }
   // The program may change its directory before it opens the device.
   if (!options.capture.empty()) set("WEFT_CAPTURE", files::absolute(options.capture).string());
   if (!options.faults.empty()) set("WEFT_FAULT", fault_rules(options.faults));
@@ -154,9 +156,11 @@ int execute(const std::string& path, const std::vector<std::string>& command) {
 int run(const RunOptions& options) {
   const bool sockets = !options.sockets.empty();
   // CLI11 gives a flag without a value the text "true".
-  if (sockets && options.sockets != "true" && options.sockets != "fallback") {
+  if (sockets && options.sockets != "true" && options.sockets != "fallback" &&
+      options.sockets != "always") {
     print_error(
-        fmt::format("--sockets={}: must be --sockets or --sockets=fallback", options.sockets));
+        fmt::format("--sockets={}: must be --sockets, --sockets=fallback or --sockets=always",
+                    options.sockets));
     return misused;
   }
   if (!options.check.empty() && options.check != "true" && options.check != "fatal") {

@@ -88,6 +88,11 @@ void AcceptQueue::show(bool another) {
 
 void AcceptQueue::accept_ahead() {
   const std::lock_guard lock(mutex_);
+  begin_accepting_ahead();
+}
+
+// With mutex_ held.
+void AcceptQueue::begin_accepting_ahead() {
   if (shared_ || accepts_ahead_) return;
   accepts_ahead_ = true;
   announce();
@@ -111,13 +116,21 @@ void AcceptQueue::expect_own_client() {
   ++own_clients_;
 }
 
-// Clients of the other processes must not look for a shortcut to this one.
+// Clients of the other processes must not look for a shortcut to this one, so their streams would
+// stay on TCP. The kernel's own connections are faster than that.
 void AcceptQueue::share() {
   const std::lock_guard lock(mutex_);
+  if (shared_) return;
   shared_ = true;
   accepts_ahead_ = false;
   checks_before_announcing_ = 0;
   announced_.reset();
+  if (open_) offer_kernel(OfferedFor::all_connections);
+}
+
+// With mutex_ held. Lets programs on this host leave their connections to the kernel.
+void AcceptQueue::offer_kernel(OfferedFor kind) {
+  if (may_leave_to_kernel()) AcceptThread::instance().offers().offer(cookie_, kernel_, kind);
 }
 
 // With mutex_ held. Lets peers on this host find this process, whose kernel socket the device does
@@ -125,6 +138,7 @@ void AcceptQueue::share() {
 void AcceptQueue::announce() {
   if (checks_before_announcing_ == 0) return;
   checks_before_announcing_ = 0;
+  offer_kernel(OfferedFor::brief_connections);
   try {
     announced_.emplace(stream::Listener::for_connections(options_));
     announced_->adopt(copy_high(kernel_).release());
@@ -146,24 +160,33 @@ void AcceptQueue::on_client_waiting() {
   show(true);
 }
 
-// With mutex_ held. Where too many clients have not finished their requests, the next one waits in
-// the kernel's queue until recheck() finds room.
+// With mutex_ held. Takes the clients that wait, each as it comes; the program is told once. Where
+// too many clients have not finished their requests, the next one waits in the kernel's queue until
+// recheck() finds room.
 void AcceptQueue::take_from_kernel() {
-  if (has_waiting_client(kernel_)) {
-    lacks_room_ = !AcceptThread::instance().make_room();
-    if (lacks_room_) return;
-    Descriptor connection(next::accept4(kernel_, nullptr, nullptr, SOCK_CLOEXEC));
-    if (connection.valid()) {
-      connection = move_high(std::move(connection));
-      if (own_clients_ > 0) --own_clients_;
-      const Protocol protocol = look_at_first_bytes(connection.get()).protocol;
-      add_client(std::move(connection), protocol);
-    } else if (errno == EMFILE || errno == ENFILE) {
-      client_waits_ = true;  // recheck() tries again
-      show(true);
-    }
+  const std::size_t before = connected_.size();
+  while (take_one_from_kernel()) {
   }
   watch_if_room();
+  if (connected_.size() != before || client_waits_) show(true);
+}
+
+// With mutex_ held. False if no more can be taken now. The kernel's socket of several processes may
+// block, so it is asked first.
+bool AcceptQueue::take_one_from_kernel() {
+  if (connected_.size() >= backlog_ || (shared_ && !has_waiting_client(kernel_))) return false;
+  lacks_room_ = !AcceptThread::instance().make_room();
+  if (lacks_room_) return false;
+  Descriptor connection(next::accept4(kernel_, nullptr, nullptr, SOCK_CLOEXEC));
+  if (!connection.valid()) {
+    client_waits_ = errno == EMFILE || errno == ENFILE;  // recheck() tries again
+    return false;
+  }
+  connection = move_high(std::move(connection));
+  if (own_clients_ > 0) --own_clients_;
+  const Protocol protocol = look_at_first_bytes(connection.get()).protocol;
+  add_client(std::move(connection), protocol);
+  return !shared_;
 }
 
 void AcceptQueue::add_arriving(Descriptor connection) {
@@ -179,8 +202,10 @@ bool AcceptQueue::make_room_for_arriving() {
 
 void AcceptQueue::on_arrived(Descriptor connection, Protocol protocol) {
   const std::lock_guard lock(mutex_);
+  const std::size_t before = connected_.size();
   add_client(std::move(connection), protocol);
   watch_if_room();
+  if (connected_.size() != before) show(true);
 }
 
 // With mutex_ held. A client that is neither kept nor given away is refused: it is closed here.
@@ -191,11 +216,9 @@ void AcceptQueue::add_client(Descriptor connection, Protocol protocol) {
       AcceptThread::instance().await_first_bytes(std::move(connection), shared_from_this());
     } else if (protocol == Protocol::stream) {
       give_to_device(std::move(connection));
-    } else if (protocol == Protocol::plain) {
-      if (auto client = serve_plain(std::move(connection))) {
-        connected_.push_back(std::move(*client));
-        show(true);
-      }
+    } else if (protocol == Protocol::plain || protocol == Protocol::agreed) {
+      const auto serve = protocol == Protocol::plain ? serve_plain : serve_agreed;
+      if (auto client = serve(std::move(connection))) connected_.push_back(std::move(*client));
     } else {
       shut(connection);
     }
@@ -281,6 +304,7 @@ std::optional<AcceptedClient> AcceptQueue::take() {
   if (!connected_.empty()) {
     taken.emplace(std::move(connected_.front()));
     connected_.pop_front();
+    begin_accepting_ahead();
   }
   watch_if_room();
   show(false);
@@ -296,6 +320,7 @@ void AcceptQueue::close() {
     checks_before_announcing_ = 0;
     announced_.reset();
     connected.swap(connected_);
+    AcceptThread::instance().offers().withdraw(cookie_);
     AcceptThread::instance().remove(kernel_, cookie_);
     AcceptThread::instance().arriving().remove_all_of(*this);
     close_requests();

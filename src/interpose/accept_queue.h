@@ -18,6 +18,7 @@
 #include <optional>
 
 #include "interpose/accepted_client.h"
+#include "interpose/kernel_offer_name.h"
 
 namespace weft::interpose {
 
@@ -70,7 +71,10 @@ class AcceptQueue : public std::enable_shared_from_this<AcceptQueue> {
 
  private:
   void announce();
+  void offer_kernel(OfferedFor kind);
+  void begin_accepting_ahead();
   void take_from_kernel();
+  bool take_one_from_kernel();
   void add_client(Descriptor connection, Protocol protocol);
   void give_to_device(Descriptor connection);
   void take_requests();

@@ -16,7 +16,7 @@ namespace {
 
 // The kernel does not report that another process has accepted a client, so check now and then.
 constexpr std::chrono::milliseconds recheck_interval{50};
-// In the tokens of what reports requests. ArrivingClients has another bit.
+// In the tokens of what reports requests. ArrivingClients and KernelOffers have bits of their own.
 constexpr std::uint64_t requests_bit = std::uint64_t{1} << 62;
 
 constinit std::mutex making;
@@ -50,22 +50,32 @@ std::vector<std::shared_ptr<AcceptQueue>> all_accept_queues() {
 void accept_thread_before_fork() {
   making.lock();
   forking = owner == getpid() ? accept_thread : nullptr;
-  if (forking) forking->arriving().before_fork();
+  if (forking) {
+    forking->arriving().before_fork();
+    forking->offers().before_fork();
+  }
 }
 
 void accept_thread_after_fork_in_parent() {
-  if (forking) forking->arriving().after_fork_in_parent();
+  if (forking) {
+    forking->arriving().after_fork_in_parent();
+    forking->offers().after_fork_in_parent();
+  }
   making.unlock();
 }
 
 void accept_thread_after_fork_in_child() {
-  if (forking) forking->arriving().after_fork_in_child();
+  if (forking) {
+    forking->arriving().after_fork_in_child();
+    forking->offers().after_fork_in_child();
+  }
   making.unlock();
 }
 
 AcceptThread::AcceptThread()
     : epoll_(weft::Descriptor(move_high(Descriptor(EpollSet::create())).release())),
-      arriving_(epoll_) {
+      arriving_(epoll_),
+      offers_(epoll_) {
   const bool works = epoll_.valid() && wake_.valid() && epoll_.add(wake_.get(), EPOLLIN, 0) == 0;
   if (!works) throw Error(EMFILE, "no descriptor left to listen with");
 }
@@ -131,6 +141,8 @@ void AcceptThread::handle(const epoll_event& event) {
     wake_.drain();
   } else if (token & ArrivingClients::token_bit) {
     arriving_.on_ready(token, event.events);
+  } else if (token & KernelOffers::token_bit) {
+    offers_.on_client(token & ~KernelOffers::token_bit);
   } else if (const auto queue = find(token & ~requests_bit)) {
     token& requests_bit ? queue->on_requests() : queue->on_client_waiting();
   }

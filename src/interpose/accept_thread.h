@@ -12,6 +12,7 @@
 #include "base/event_fd.h"
 #include "interpose/arriving_clients.h"
 #include "interpose/descriptor.h"
+#include "interpose/kernel_offers.h"
 
 namespace weft::interpose {
 
@@ -37,6 +38,7 @@ class AcceptThread {
   [[nodiscard]] bool make_room() { return arriving_.make_room(); }
   void await_first_bytes(Descriptor connection, const std::shared_ptr<AcceptQueue>& queue);
   [[nodiscard]] ArrivingClients& arriving() { return arriving_; }
+  [[nodiscard]] KernelOffers& offers() { return offers_; }
   [[nodiscard]] std::vector<std::shared_ptr<AcceptQueue>> all();
 
  private:
@@ -50,6 +52,7 @@ class AcceptThread {
   const EpollSet epoll_;
   const EventFd wake_;  // a queue or a client was added
   ArrivingClients arriving_;
+  KernelOffers offers_;
   std::mutex mutex_;
   std::uint64_t last_cookie_ = 0;
   std::unordered_map<std::uint64_t, std::weak_ptr<AcceptQueue>> queues_;

@@ -100,6 +100,13 @@ std::optional<AcceptedClient> serve_plain(Descriptor connection) {
   return connection;
 }
 
+std::optional<AcceptedClient> serve_agreed(Descriptor connection) {
+  std::array<char, agreed_key.size()> key;
+  const ssize_t got = next::recv(connection.get(), key.data(), key.size(), MSG_DONTWAIT);
+  if (got != static_cast<ssize_t>(key.size())) return std::nullopt;
+  return connection;
+}
+
 // The kernel's limit is at least as long as await_first_bytes() would wait.
 void defer_silent_clients(int kernel) {
   const int seconds = tcp_fallback_allowed() ? 1 : 3;

@@ -29,6 +29,9 @@ using AcceptedClient = std::variant<AcceptedStream, Descriptor>;
 // Returns a plain TCP client if plain clients are served (WEFT_SOCKETS=fallback), and announces it.
 // Disconnects it otherwise.
 [[nodiscard]] std::optional<AcceptedClient> serve_plain(Descriptor connection);
+// Takes the key from a client whose connection is left to the kernel (Protocol::agreed). Returns
+// nothing if it has disconnected.
+[[nodiscard]] std::optional<AcceptedClient> serve_agreed(Descriptor connection);
 // Waits for the first bytes inside accept(2): not for long, because the other clients of this
 // process wait meanwhile.
 [[nodiscard]] Protocol await_first_bytes(int fd);

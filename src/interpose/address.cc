@@ -112,6 +112,12 @@ sockaddr_storage parse_address(const std::string& text, int family) {
   return made;
 }
 
+sockaddr_storage address_of(const stream::Address& peer, int family) {
+  const bool six = peer.host.find(':') != std::string::npos;
+  return parse_address((six ? "[" + peer.host + "]" : peer.host) + ":" + std::to_string(peer.port),
+                       family);
+}
+
 std::uint16_t port_offset() {
   const char* offset = secure_getenv("WEFT_PORT_OFFSET");
   return offset ? static_cast<std::uint16_t>(std::atoi(offset)) : 0;

@@ -12,6 +12,7 @@
 
 #include "interpose/data.h"
 #include "interpose/export.h"
+#include "interpose/kernel_connection.h"
 #include "interpose/process.h"
 #include "interpose/table.h"
 
@@ -130,6 +131,7 @@ bool relay_passed_descriptors(const msghdr& message) {
 // The entry is removed before the kernel closes the number: afterwards another thread may get the
 // same number for a new file.
 WEFT_INTERPOSED int close(int fd) {
+  note_end_of_kernel_connection(fd);
   forget(fd);
   return next::close(fd);
 }
@@ -185,11 +187,12 @@ WEFT_INTERPOSED int ioctl(int fd, unsigned long request, ...) {
   return guarded([&] { return ioctl_stream(*socket, fd, request, argument); });
 }
 
-// Remembers that a waiter uses edges. It needs an event for each arrival, which the visible socket
-// has to repeat while it stays readable.
+// Remembers that an epoll set has the socket, and that a waiter uses edges. It needs an event for
+// each arrival, which the visible socket has to repeat while it stays readable.
 WEFT_INTERPOSED int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) {
-  if (event && (event->events & EPOLLET)) {
-    if (const auto socket = find_stream(fd)) socket->use_edges();
+  if (const auto socket = event ? find_stream(fd) : nullptr) {
+    socket->note_epoll_set();
+    if (event->events & EPOLLET) socket->use_edges();
   }
   return next::epoll_ctl(epoll, operation, fd, event);
 }

@@ -14,6 +14,7 @@
 #include "interpose/address.h"
 #include "interpose/data.h"
 #include "interpose/export.h"
+#include "interpose/kernel_connection.h"
 #include "interpose/table.h"
 #include "weft/error.hpp"
 
@@ -75,6 +76,8 @@ std::optional<AcceptedClient> accept_from_kernel_queue(int kernel,
         client = connect_stream(std::move(connection), stream_options(inherited));
       } else if (protocol == Protocol::plain) {
         client = serve_plain(std::move(connection));
+      } else if (protocol == Protocol::agreed) {
+        client = serve_agreed(std::move(connection));
       } else {
         shut(connection);
       }
@@ -189,7 +192,9 @@ WEFT_INTERPOSED int connect(int fd, const sockaddr* address, socklen_t bytes) {
   const auto socket = find(fd);
   if (!socket) return next::connect(fd, address, bytes);
   return guarded([&] {
-    const int error = socket->connect(to_address(address, bytes, true));
+    const auto peer = to_address(address, bytes, true);
+    const auto by_kernel = connect_by_kernel(socket, fd, peer);
+    const int error = by_kernel ? *by_kernel : socket->connect(peer);
     return error == 0 ? 0 : fail_with(error);
   });
 }

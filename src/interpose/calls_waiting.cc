@@ -60,7 +60,8 @@ int wait_by(StreamThread& attending, const Lead& lead, const Kernel& kernel) {
 
 // Null if this process has no streams, and in a child of vfork(2).
 StreamThread* stream_thread() {
-  return owns_table() ? StreamThread::existing() : nullptr;
+  StreamThread* const existing = StreamThread::existing();
+  return existing && owns_table() ? existing : nullptr;
 }
 
 // For all epoll_wait(2) variants. Events that are ready are returned before the thread counts as a

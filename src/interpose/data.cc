@@ -95,6 +95,7 @@ ssize_t receive_all(Socket& socket, stream::Stream& stream, Into into, int flags
     const auto outcome = wait ? spin_on(attempt) : attempt();
     if (outcome.ok()) {
       done += outcome.bytes;
+      socket.note_transfer(outcome.bytes);
       drop(into, outcome.bytes);
       if (done == total || !all || !wait) return static_cast<ssize_t>(done);
       continue;
@@ -146,6 +147,7 @@ ssize_t send(Socket& socket, From from, int flags) {
     const auto outcome = wait ? spin_on(attempt) : attempt();
     if (outcome.ok()) {
       done += outcome.bytes;
+      socket.note_transfer(outcome.bytes);
       drop(from, outcome.bytes);
       if (!wait) break;
       continue;

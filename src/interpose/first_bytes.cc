@@ -39,6 +39,10 @@ FirstBytes look_at_first_bytes(int fd) {
   if (got < 0) return {errno == EAGAIN ? Protocol::unknown : Protocol::disconnected, 0};
   if (got == 0) return {Protocol::plain, 0};
   const std::string_view start(bytes.data(), static_cast<std::size_t>(got));
+  if (agreed_key.starts_with(start.substr(0, agreed_key.size()))) {
+    const bool whole = start.size() >= agreed_key.size();
+    return {whole ? Protocol::agreed : Protocol::unknown, start.size()};
+  }
   // Less than the whole key is compared as well: the first wrong byte already shows plain TCP.
   if (!request_key.starts_with(start.substr(0, request_key.size()))) {
     return {Protocol::plain, start.size()};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string_view>
 
 namespace weft::interpose {
 
@@ -9,6 +10,7 @@ enum class Protocol {
   unknown,       // too few bytes are here
   stream,        // the whole request of a stream is here
   plain,         // plain TCP
+  agreed,        // plain TCP, on which two programs under Weft agree: begins with agreed_key
   disconnected,  // the connection was lost
 };
 
@@ -20,6 +22,11 @@ struct FirstBytes {
 // The first bytes of a stream's MPA request, its key, fit (RFC 5044 §7.1.1). Fewer bytes may be
 // plain TCP.
 constexpr std::size_t request_key_bytes = 16;
+
+// A client that leaves its connection to the kernel, because the server offers that, sends this
+// first, so that it is told from one that knows nothing of Weft. The program's bytes follow.
+constexpr std::string_view agreed_key = "Weft: kernel TCP";
+static_assert(agreed_key.size() == request_key_bytes);
 
 // Looks at what has arrived and leaves it in the socket. Does not block.
 [[nodiscard]] FirstBytes look_at_first_bytes(int fd);

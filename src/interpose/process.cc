@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "interpose/accept_thread.h"
+#include "interpose/destinations.h"
 #include "interpose/export.h"
 #include "interpose/idle_threads.h"
 #include "interpose/process.h"
@@ -85,14 +86,17 @@ void before_fork() {
   lock_table();
   for (const auto& socket : all_sockets()) socket->prepare_fork();
   accept_thread_before_fork();
+  Destinations::instance().before_fork();
 }
 
 void after_fork_in_parent() {
+  Destinations::instance().after_fork();
   accept_thread_after_fork_in_parent();
   unlock_table();
 }
 
 void after_fork_in_child() {
+  Destinations::instance().after_fork();
   accept_thread_after_fork_in_child();
   current_count = nullptr;
   forget_idle_threads();
@@ -116,6 +120,26 @@ bool tcp_fallback_allowed() {
 bool may_leave_tcp() {
   const char* mode = secure_getenv("WEFT_SAME_HOST");
   return !mode || std::string_view(mode) != "off";
+}
+
+bool may_leave_to_kernel() {
+  static const bool may = [] {
+    const char* sockets = secure_getenv("WEFT_SOCKETS");
+    if (sockets && std::string_view(sockets) == "always") return false;
+    const char* same_host = secure_getenv("WEFT_SAME_HOST");
+    if (same_host && std::string_view(same_host) != "auto") return false;
+    for (const char* name : {"WEFT_CAPTURE", "WEFT_TRACE", "WEFT_FAULT", "WEFT_LINK", "WEFT_CHECK",
+                             "WEFT_PORT_OFFSET"}) {
+      if (const char* value = secure_getenv(name); value && *value) return false;
+    }
+    return true;
+  }();
+  return may;
+}
+
+bool is_verbose() {
+  const char* value = secure_getenv("WEFT_VERBOSE");
+  return value && std::string_view(value) == "1";
 }
 
 void print_notice(const std::string& sentence) {

@@ -13,6 +13,11 @@ namespace weft::interpose {
 [[nodiscard]] bool tcp_fallback_allowed();
 // False with WEFT_SAME_HOST=off: all streams use TCP, also between processes of this host.
 [[nodiscard]] bool may_leave_tcp();
+// False if all connections are to be streams: where the user says so (WEFT_SOCKETS=always), watches
+// or disturbs what the device does, or has chosen how processes of one host connect.
+[[nodiscard]] bool may_leave_to_kernel();
+// WEFT_VERBOSE: each connection is to be explained.
+[[nodiscard]] bool is_verbose();
 // Writes "weft: SENTENCE" to the standard error.
 void print_notice(const std::string& sentence);
 

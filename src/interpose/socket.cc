@@ -164,10 +164,21 @@ void Socket::shut_down(int how) {
   if (write_shut_ && (shown_.ended || read_shut_)) visible_.show_hang_up();
 }
 
+// Only the side that has connected chooses how it connects the next time.
+void Socket::note_end() {
+  stream::Address peer;
+  {
+    const std::lock_guard lock(mutex_);
+    peer = connect_.peer;
+  }
+  if (peer.port != 0) Destinations::instance().note_end(peer, transfers_);
+}
+
 // A relay keeps its stream, and a child does not end what its parent continues.
 void Socket::remove_descriptor() {
   if (--descriptors_ > 0) return;
   const auto stream = this->stream();
+  if (stream && phase_ == Phase::connected) note_end();
   if (stream && phase_ != Phase::relayed && phase_ != Phase::abandoned) {
     stream->unwatch(this);
     close_in_background(stream,

@@ -18,6 +18,7 @@
 
 #include "interpose/accepted_client.h"
 #include "interpose/descriptor.h"
+#include "interpose/destinations.h"
 #include "interpose/inherited_options.h"
 #include "interpose/kernel_socket.h"
 #include "interpose/visible_socket.h"
@@ -69,6 +70,21 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   [[nodiscard]] bool read_shut() const { return read_shut_; }
   [[nodiscard]] sockaddr_storage local_name() const;
   [[nodiscard]] sockaddr_storage peer_name() const;  // throws Error(ENOTCONN)
+
+  // --- A connection that is left to the kernel (kernel_connection.h)
+  // True while the program cannot tell that its descriptor becomes another file: it has one
+  // descriptor of a new socket, and no epoll set has it.
+  [[nodiscard]] bool may_become_kernels() const {
+    return phase_ == Phase::fresh && descriptors_ == 1 && !in_epoll_set_;
+  }
+  void note_epoll_set() { in_epoll_set_ = true; }
+  [[nodiscard]] int family() const { return kernel_.family(); }
+  // After a failed attempt, which the kernel socket remembers.
+  void renew_kernel_socket();
+  // Notes that so many bytes were sent or received.
+  void note_transfer(std::size_t bytes) {
+    transfers_.fetch_add(1 + bytes / bytes_of_transfer, std::memory_order_relaxed);
+  }
 
   // --- Descriptors of the program that are this socket (table.cc counts them).
   void add_descriptor() { ++descriptors_; }
@@ -126,6 +142,7 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
     bool ended = false;
   };
 
+  void note_end();
   void show(const stream::Stream::Readiness& now);
   void apply(const SocketOption& option);
   void start_connecting(const stream::Address& peer);
@@ -145,6 +162,8 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   std::atomic<bool> loss_reported_{false};
   std::atomic<int> send_timeout_ms_{-1};
   std::atomic<int> descriptors_{0};
+  std::atomic<bool> in_epoll_set_{false};
+  std::atomic<Transfers> transfers_{0};
   ConnectAttempt connect_;
 
   // Guards the next four. A stream may be called with it, but it is never taken by changed().

@@ -39,6 +39,11 @@ int Socket::kernel_fd() {
   return kernel_.open();
 }
 
+void Socket::renew_kernel_socket() {
+  const std::lock_guard lock(mutex_);
+  kernel_.close();  // the next use opens it again, with its options
+}
+
 InheritedOptions Socket::inherited_options() const {
   const std::lock_guard lock(mutex_);
   return kernel_.options();

@@ -249,10 +249,13 @@ constexpr std::array table{
           return read_switch(value, settings.responder_first);
         }},
     Variable{
-        "WEFT_SOCKETS", "rdma", "rdma or fallback",
+        "WEFT_SOCKETS", "rdma", "rdma, always or fallback",
         "With `weft run --sockets`: what to do about a peer that speaks plain TCP. rdma: fail. "
-        "fallback: connect without RDMA, and print a notice.",
-        [](std::string_view value, Settings&) { return value == "rdma" || value == "fallback"; }},
+        "fallback: connect without RDMA, and print a notice. With `rdma` and `fallback`, brief "
+        "connections within this host are left to the kernel's TCP; with `always` none is.",
+        [](std::string_view value, Settings&) {
+          return value == "rdma" || value == "always" || value == "fallback";
+        }},
     Variable{"WEFT_SAME_HOST", "auto", "auto, off or require",
              "Connections to a process of the same user on the same host. auto: they leave TCP and "
              "copy between the processes where that is possible, otherwise they stay on TCP. off: "

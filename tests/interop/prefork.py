@@ -92,15 +92,15 @@ def clients(stage, port, count, options=OURS, name="clients"):
     return who
 
 
-def _children_accept(way):
+def _children_accept(way, options):
     def run(stage):
         """Each child has a connection, all at the same time; twice, for they go on accepting."""
         port = harness.free_port()
-        server = stage.start("server", "python3", "-c", _CHILDREN, way, 3, port, options=OURS,
+        server = stage.start("server", "python3", "-c", _CHILDREN, way, 3, port, options=options,
                              say=True)
         children = server.expect("^children (.*)$")[1].split()
         for _ in range(2):
-            who = clients(stage, port, 3)
+            who = clients(stage, port, 3, options)
             need(sorted(who) == sorted(children), f"of {children}, {who} have answered")
         server.end_input()
         server.finish()
@@ -109,7 +109,8 @@ def _children_accept(way):
 
 
 for _way in ("block", "epoll", "poll", "exec"):
-    cases.add(f"prefork.{_way}", _children_accept(_way))
+    cases.add(f"prefork.{_way}", _children_accept(_way, OURS))
+    cases.add(f"prefork.{_way}_streams", _children_accept(_way, ("--sockets=always",)))
 
 
 @cases.case("prefork.parent_leaves")

@@ -33,9 +33,7 @@ def as_other_user():
     return user
 
 
-@cases.case("postgresql.pgbench", timeout_s=240)
-def pgbench(stage):
-    """The server forks for each connection, which then runs through a relay in the parent."""
+def _pgbench(options, stage):
     folder = "/usr/lib/postgresql/15/bin"
     server_program, client_program = (installed(name, folder) for name in ("postgres", "pgbench"))
     user, port, data = as_other_user(), harness.free_port(), stage.scratch("data")
@@ -43,20 +41,33 @@ def pgbench(stage):
                        "--auth=trust", "--no-sync", "--locale=C", "--encoding=UTF8")
     make.finish(within_s=120)
     server = stage.start("server", *user, server_program, "-D", data, "-h", "127.0.0.1", "-p", port,
-                         "-c", "unix_socket_directories=", "-c", "fsync=off", options=OURS)
+                         "-c", "unix_socket_directories=", "-c", "fsync=off", options=options)
     server.expect("ready to accept connections")
     common = ["-h", "127.0.0.1", "-p", port, "-U", "postgres"]
-    fill = stage.start("fill", client_program, *common, "-i", "-s", "1", "postgres", options=OURS)
+    fill = stage.start("fill", client_program, *common, "-i", "-s", "1", "postgres",
+                       options=options)
     fill.finish(within_s=120)
     for name, *how in (("select", "-S", "-t", "100"), ("write", "-t", "20"),
                        ("connect", "-S", "-C", "-t", "5")):
         client = stage.start(name, client_program, *common, "-c", "4", *how, "postgres",
-                             options=OURS)
+                             options=options)
         client.finish(within_s=120)
         need(re.search(r"number of failed transactions: 0 ", client.output), "transactions failed")
         need(re.search(r"processed: (\d+)/\1", client.output), "transactions are missing")
     server.signal(signal.SIGINT)
     server.finish(status=None)
+
+
+@cases.case("postgresql.pgbench", timeout_s=240)
+def pgbench(stage):
+    """The server forks for each connection, so all of them are left to the kernel."""
+    _pgbench(OURS, stage)
+
+
+@cases.case("postgresql.pgbench_streams", timeout_s=240)
+def pgbench_streams(stage):
+    """Each connection runs through a relay in the server's first process."""
+    _pgbench(("--sockets=always",), stage)
 
 
 @cases.case("rsync.daemon")

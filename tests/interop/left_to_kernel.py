@@ -1,0 +1,281 @@
+"""Connections under `weft run --sockets` that are left to the kernel's TCP: brief ones, and those
+to servers of several processes."""
+
+import os
+import re
+import shutil
+import socket
+import threading
+
+import cases
+import harness
+from harness import need
+from prefork import clients
+
+OURS = ("--sockets",)
+ALWAYS = ("--sockets=always",)
+_KEY = b"Weft: kernel TCP"
+
+# Echoes, one connection after the other, until its input ends.
+_SERVER = """
+import socket, sys
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])), backlog=64)
+print("ready", flush=True)
+while True:
+    connection, _ = listener.accept()
+    with connection:
+        while data := connection.recv(65536):
+            connection.sendall(data)
+"""
+
+# Reads "COUNT ROUND_TRIPS", opens so many connections one after the other, and prints for each
+# whether its descriptor is the kernel's TCP socket (k) or a stream (s).
+_CLIENT = """
+import errno, os, socket, sys
+def is_kernels(connection):
+    inode = os.fstat(connection.fileno()).st_ino
+    return any(line.split()[9] == str(inode) for line in open("/proc/net/tcp") if ":" in line)
+for line in sys.stdin:
+    count, round_trips = map(int, line.split())
+    kinds = ""
+    try:
+        for _ in range(count):
+            with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as connection:
+                for number in range(round_trips):
+                    connection.sendall(b"%d" % number)
+                    assert connection.recv(100) == b"%d" % number
+                kinds += "k" if is_kernels(connection) else "s"
+    except OSError as error:
+        kinds += " " + errno.errorcode[error.errno]
+    print("kinds", kinds, flush=True)
+"""
+
+
+def _start(stage, port, options=OURS, name="server", **how):
+    server = stage.start(name, "python3", "-c", _SERVER, port, options=options, **how)
+    server.expect("^ready$")
+    return server
+
+
+class _Client:
+    def __init__(self, stage, port, options=OURS, **how):
+        self._side = stage.start("client", "python3", "-c", _CLIENT, port, options=options,
+                                 say=True, **how)
+        self.said = lambda: self._side.output
+
+    def connect(self, count, round_trips=1):
+        """One letter for each connection, and the error that ended them."""
+        start = getattr(self._side, "read", 0)
+        self._side.say(f"{count} {round_trips}")
+        return self._side.expect("^kinds ?(.*)$", start=start)[1]
+
+    def finish(self):
+        self._side.end_input()
+        self._side.finish()
+
+
+@cases.case("left_to_kernel.brief")
+def brief(stage):
+    """After eight brief connections the next ones are the kernel's, until one has lived on."""
+    port = harness.free_port()
+    _start(stage, port)
+    client = _Client(stage, port, env={"WEFT_VERBOSE": "1"})
+    kinds = client.connect(20)
+    need(kinds == "s" * 8 + "k" * 12, f"brief connections: {kinds}")
+    need("left to the kernel's TCP, because the last ones were brief" in client.said(), "not said")
+    kinds = client.connect(2, round_trips=200)
+    need(kinds == "ks", f"connections that live on, after brief ones: {kinds}")
+    kinds = client.connect(10)
+    need(kinds == "s" * 8 + "k" * 2, f"brief ones again: {kinds}")
+    client.finish()
+
+
+def _all_streams(options=OURS, **env):
+    def run(stage):
+        """Nothing is left to the kernel where the user looks at the device, or does not want it."""
+        port = harness.free_port()
+        settings = {name: value.format(stage.scratch("file")) for name, value in env.items()}
+        _start(stage, port, options, env=settings)
+        client = _Client(stage, port, options, env=settings)
+        kinds = client.connect(12)
+        need(kinds == "s" * 12, f"{options} {env}: {kinds}")
+        client.finish()
+
+    return run
+
+
+cases.add("left_to_kernel.always", _all_streams(ALWAYS))
+cases.add("left_to_kernel.tcp_only", _all_streams(WEFT_SAME_HOST="off"))
+cases.add("left_to_kernel.capture", _all_streams(WEFT_CAPTURE="{}%p.pcapng"))
+
+
+@cases.case("left_to_kernel.other_server")
+def other_server(stage):
+    """A server without Weft that follows at the same port gets no byte that it does not expect."""
+    port = harness.free_port()
+    server = _start(stage, port)
+    client = _Client(stage, port)
+    need(client.connect(10).endswith("kk"), "no connection was left to the kernel")
+    server.signal(9)
+    server.finish(status=None)
+    _need_no_key(client, _PlainServer(port))
+
+
+def _need_no_key(client, plain):
+    kinds = client.connect(1)
+    need(kinds.endswith("EPROTONOSUPPORT"), f"a plain server: {kinds}")
+    client.finish()
+    plain.close()
+    need(plain.found.startswith(b"MPA ID Req Frame"), f"it has got {plain.found[:40]}")
+    need(_KEY not in plain.found, "the key was sent to a plain server")
+
+
+class _PlainServer:
+    """Knows nothing of Weft: takes the first bytes of each client and disconnects it."""
+
+    def __init__(self, port):
+        self.found = b""
+        self._listener = socket.create_server(("127.0.0.1", port))
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self):
+        try:
+            while True:
+                with self._listener.accept()[0] as connection:
+                    self.found += connection.recv(65536)
+        except OSError:
+            return  # closed
+
+    def close(self):
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listener.close()
+
+
+_IMPOSTOR = """
+import socket, sys
+listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+listener.bind("\\0weft-kernel-all/127.0.0.1," + sys.argv[1])
+listener.listen()
+print("offers", flush=True)
+held = []
+while True: held.append(listener.accept())
+"""
+
+
+@cases.case("left_to_kernel.impostor")
+def impostor(stage):
+    """Another user who makes an offer for a port that is not theirs is not believed."""
+    if os.geteuid() != 0 or not shutil.which("setpriv"):
+        raise harness.Skip("only root can start a program as another user")
+    port = harness.free_port()
+    plain = _PlainServer(port)
+    other = stage.plain("impostor", "setpriv", "--reuid=nobody", "--regid=nogroup",
+                        "--clear-groups", "python3", "-c", _IMPOSTOR, port)
+    other.expect("^offers$")
+    _need_no_key(_Client(stage, port), plain)
+
+
+@cases.case("left_to_kernel.other_users_server")
+def other_users_server(stage):
+    """A server of another user that does listen there is believed."""
+    if os.geteuid() != 0 or not shutil.which("setpriv"):
+        raise harness.Skip("only root can start a program as another user")
+    port = harness.free_port()
+    server = stage.plain("server", "setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups",
+                         harness.weft(), "run", *OURS, "--", "python3", "-c", _SERVER, port)
+    server.expect("^ready$")
+    client = _Client(stage, port)
+    kinds = client.connect(10)
+    need(kinds == "s" * 8 + "kk", f"brief connections: {kinds}")
+    client.finish()
+
+
+# Connects in unusual ways, so that its descriptor must stay the one that the program knows.
+_WAYS = """
+import os, selectors, socket, sys
+port = int(sys.argv[1])
+def echo(connection):
+    connection.setblocking(True)
+    connection.sendall(b"hello")
+    assert connection.recv(5, socket.MSG_WAITALL) == b"hello"
+def begin(connection):
+    connection.setblocking(False)
+    return connection.connect_ex(("127.0.0.1", port))
+for number in range(30):
+    with socket.socket() as connection:
+        if number % 3 == 0:  # an epoll set has it before it connects
+            with selectors.EpollSelector() as selector:
+                selector.register(connection, selectors.EVENT_WRITE)
+                begin(connection)
+                while connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) or selector.select(
+                        10) != [(selector.get_key(connection), selectors.EVENT_WRITE)]: pass
+                echo(connection)
+        elif number % 3 == 1:  # it has two descriptors
+            with connection.dup() as copy:
+                connection.connect(("127.0.0.1", port))
+                echo(copy)
+                echo(connection)
+        else:  # without waiting, close-on-exec or not
+            os.set_inheritable(connection.fileno(), number % 2 == 0)
+            begin(connection)
+            with selectors.EpollSelector() as selector:
+                selector.register(connection, selectors.EVENT_WRITE)
+                selector.select(10)
+                assert begin(connection) in (0, 106), "not connected"
+                assert os.get_inheritable(connection.fileno()) == (number % 2 == 0)
+                echo(connection)
+print("all done")
+"""
+
+
+@cases.case("left_to_kernel.ways")
+def ways(stage):
+    """Whatever a program has done with a socket before it connects, holds afterwards."""
+    port = harness.free_port()
+    _start(stage, port)
+    client = _Client(stage, port)
+    client.connect(8)
+    client.finish()
+    program = stage.start("program", "python3", "-c", _WAYS, port, options=OURS)
+    program.finish()
+    need("all done" in program.lines, "it did not reach its end")
+
+
+_SHARED = """
+import os, signal, socket, sys
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])), backlog=64)
+child = os.fork()
+if child == 0:
+    while True:
+        connection, _ = listener.accept()
+        with connection:
+            while data := connection.recv(65536):
+                connection.sendall(b"%d:" % os.getpid() + data)
+print("child", child, flush=True)
+sys.stdin.read()
+os.kill(child, signal.SIGTERM)
+os.waitpid(child, 0)
+"""
+
+
+@cases.case("left_to_kernel.shared_listener")
+def shared_listener(stage):
+    """To a server of several processes each connection is the kernel's, from the first one on."""
+    port = harness.free_port()
+    server = stage.start("server", "python3", "-c", _SHARED, port, options=OURS, say=True)
+    child = server.expect(r"^child (\d+)$")[1]
+    verbose = stage.start("verbose", "nc", "-N", "127.0.0.1", port, options=OURS, say=True,
+                          env={"WEFT_VERBOSE": "1"})
+    verbose.say("hello")
+    verbose.expect(f"^{child}:hello")
+    verbose.end_input()
+    verbose.finish()
+    need(re.search("left to the kernel's TCP, because several processes of the server accept there",
+                   verbose.output), "not said")
+    for name, options in (("by the kernel", OURS), ("by a stream", ALWAYS)):
+        who = clients(stage, port, 1, options=options, name=name)
+        need(who == [child], f"answered by {who}, not by {child}")
+    server.end_input()
+    server.finish()
