@@ -7,12 +7,17 @@
 #include "dropin/export.h"
 #include "dropin/provider_table.h"
 #include "provider/embedded.h"
+#include "provider/process.h"
 
 using weft::dropin::table;
 
 // Upstream's libibverbs has no such symbol.
 WEFT_EXPORT const weft::provider::Table* weft_provider_table() {
   return &weft::provider::embedded();
+}
+
+WEFT_EXPORT void weft_count_refusal(weft::provider::Refusal why) {
+  weft::provider::Process::current().count_refusal(why);
 }
 
 WEFT_EXPORT const weft::provider::Table* weft_program_table() {

@@ -2,6 +2,7 @@
 // gets the table from there by weft_program_table(), so that a process has one device.
 #pragma once
 
+#include "provider/refusal.h"
 #include "provider/table.h"
 
 namespace weft::dropin {
@@ -12,5 +13,8 @@ namespace weft::dropin {
 
 // For Weft's own layers: without the checks of the program's calls.
 extern "C" const weft::provider::Table* weft_provider_table();
+// For libweft-sockets.so: counts a client that it has closed before the device knew it.
+// Thread-safe.
+extern "C" void weft_count_refusal(weft::provider::Refusal why);
 // For calls of the program.
 extern "C" const weft::provider::Table* weft_program_table();

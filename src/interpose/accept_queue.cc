@@ -184,8 +184,8 @@ bool AcceptQueue::take_one_from_kernel() {
   }
   connection = move_high(std::move(connection));
   if (own_clients_ > 0) --own_clients_;
-  const Protocol protocol = look_at_first_bytes(connection.get()).protocol;
-  add_client(std::move(connection), protocol);
+  const FirstBytes found = look_at_first_bytes(connection.get());
+  add_client(std::move(connection), found.protocol, refusal_of(found));
   return !shared_;
 }
 
@@ -200,16 +200,17 @@ bool AcceptQueue::make_room_for_arriving() {
   return AcceptThread::instance().make_room();
 }
 
-void AcceptQueue::on_arrived(Descriptor connection, Protocol protocol) {
+void AcceptQueue::on_arrived(Descriptor connection, Protocol protocol, Refusal why) {
   const std::lock_guard lock(mutex_);
   const std::size_t before = connected_.size();
-  add_client(std::move(connection), protocol);
+  add_client(std::move(connection), protocol, why);
   watch_if_room();
   if (connected_.size() != before) show(true);
 }
 
-// With mutex_ held. A client that is neither kept nor given away is refused: it is closed here.
-void AcceptQueue::add_client(Descriptor connection, Protocol protocol) {
+// With mutex_ held. A client that is neither kept nor given away is refused: it is closed here, and
+// counted.
+void AcceptQueue::add_client(Descriptor connection, Protocol protocol, Refusal why) {
   if (!open_) return;
   try {
     if (protocol == Protocol::unknown) {
@@ -217,13 +218,15 @@ void AcceptQueue::add_client(Descriptor connection, Protocol protocol) {
     } else if (protocol == Protocol::stream) {
       give_to_device(std::move(connection));
     } else if (protocol == Protocol::plain || protocol == Protocol::agreed) {
-      const auto serve = protocol == Protocol::plain ? serve_plain : serve_agreed;
-      if (auto client = serve(std::move(connection))) connected_.push_back(std::move(*client));
+      auto client = protocol == Protocol::plain ? serve_plain(std::move(connection), why)
+                                                : serve_agreed(std::move(connection));
+      if (client) connected_.push_back(std::move(*client));
     } else {
       shut(connection);
+      count_refusal(why);
     }
   } catch (const std::exception&) {
-    // No descriptor or memory is left: the client is refused.
+    count_refusal(Refusal::out_of_descriptors);  // or of memory
   }
 }
 

@@ -19,6 +19,7 @@
 
 #include "interpose/accepted_client.h"
 #include "interpose/kernel_offer_name.h"
+#include "interpose/refusal.h"
 
 namespace weft::interpose {
 
@@ -61,7 +62,7 @@ class AcceptQueue : public std::enable_shared_from_this<AcceptQueue> {
   // A client waits in the kernel's queue.
   void on_client_waiting();
   // The first bytes of a client show what it speaks.
-  void on_arrived(Descriptor connection, Protocol protocol);
+  void on_arrived(Descriptor connection, Protocol protocol, Refusal why);
   // The device has the requests of some clients.
   void on_requests();
   // Checks whether a client still waits in the kernel's queue: another process may have accepted
@@ -75,7 +76,7 @@ class AcceptQueue : public std::enable_shared_from_this<AcceptQueue> {
   void begin_accepting_ahead();
   void take_from_kernel();
   bool take_one_from_kernel();
-  void add_client(Descriptor connection, Protocol protocol);
+  void add_client(Descriptor connection, Protocol protocol, Refusal why);
   void give_to_device(Descriptor connection);
   void take_requests();
   void close_requests();

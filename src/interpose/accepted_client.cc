@@ -6,7 +6,6 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -17,11 +16,6 @@
 namespace weft::interpose {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-// Streams send their request at once and in one piece.
-constexpr std::chrono::seconds silence{1};
-constexpr std::chrono::milliseconds rest_of_request{100};
 // The device has the whole request already.
 constexpr std::chrono::milliseconds device_takes_request{5000};
 
@@ -39,37 +33,7 @@ std::string text_of_peer(int fd) {
   return std::string(host.data()) + " port " + port.data();
 }
 
-// Waits until more than `bytes` bytes have arrived. Returns false after `until`, or if the peer has
-// ended its side. SO_RCVLOWAT makes poll(2) ignore the bytes that are there already.
-bool wait_for_more(int fd, int bytes, Clock::time_point until) {
-  const int wanted = bytes + 1;
-  next::setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &wanted, sizeof wanted);
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
-  pollfd entry{fd, POLLIN | POLLRDHUP, 0};
-  const int ready = left > 0 ? next::poll(&entry, 1, static_cast<int>(left)) : 0;
-  constexpr int any = 1;
-  next::setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &any, sizeof any);
-  return (ready > 0 && (entry.revents & POLLRDHUP) == 0) || (ready < 0 && errno == EINTR);
-}
-
 }  // namespace
-
-Protocol await_first_bytes(int fd) {
-  auto until = Clock::now() + silence;
-  bool silent = true;
-  while (true) {
-    const FirstBytes found = look_at_first_bytes(fd);
-    if (found.protocol != Protocol::unknown) return found.protocol;
-    if (silent && found.count > 0) {
-      silent = false;
-      // The shorter limit begins with the first byte, and never extends the limit for silence.
-      until = std::min(until, Clock::now() + rest_of_request);
-    }
-    if (!wait_for_more(fd, static_cast<int>(found.count), until)) {
-      return without_more_bytes(look_at_first_bytes(fd));
-    }
-  }
-}
 
 AcceptedClient accept_stream(stream::Request request, stream::Options options) {
   HiddenPair pair;
@@ -90,9 +54,10 @@ std::optional<AcceptedClient> connect_stream(Descriptor connection,
   return accept_stream(std::move(*request), options);
 }
 
-std::optional<AcceptedClient> serve_plain(Descriptor connection) {
+std::optional<AcceptedClient> serve_plain(Descriptor connection, Refusal why) {
   if (!tcp_fallback_allowed()) {
     shut(connection);
+    count_refusal(why);
     return std::nullopt;
   }
   print_notice(text_of_peer(connection.get()) +
@@ -103,11 +68,14 @@ std::optional<AcceptedClient> serve_plain(Descriptor connection) {
 std::optional<AcceptedClient> serve_agreed(Descriptor connection) {
   std::array<char, agreed_key.size()> key;
   const ssize_t got = next::recv(connection.get(), key.data(), key.size(), MSG_DONTWAIT);
-  if (got != static_cast<ssize_t>(key.size())) return std::nullopt;
+  if (got != static_cast<ssize_t>(key.size())) {
+    count_refusal(Refusal::closed);
+    return std::nullopt;
+  }
   return connection;
 }
 
-// The kernel's limit is at least as long as await_first_bytes() would wait.
+// Clients that need longer are waited for here: ArrivingClients, UnfinishedClients.
 void defer_silent_clients(int kernel) {
   const int seconds = tcp_fallback_allowed() ? 1 : 3;
   int known = 0;

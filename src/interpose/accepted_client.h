@@ -7,6 +7,7 @@
 
 #include "interpose/descriptor.h"
 #include "interpose/first_bytes.h"
+#include "interpose/refusal.h"
 #include "interpose/visible_socket.h"
 #include "weft/stream.hpp"
 
@@ -27,14 +28,11 @@ using AcceptedClient = std::variant<AcceptedStream, Descriptor>;
 [[nodiscard]] std::optional<AcceptedClient> connect_stream(Descriptor connection,
                                                            const stream::Options& options);
 // Returns a plain TCP client if plain clients are served (WEFT_SOCKETS=fallback), and announces it.
-// Disconnects it otherwise.
-[[nodiscard]] std::optional<AcceptedClient> serve_plain(Descriptor connection);
+// Disconnects it otherwise, and counts it as refused because of `why`.
+[[nodiscard]] std::optional<AcceptedClient> serve_plain(Descriptor connection, Refusal why);
 // Takes the key from a client whose connection is left to the kernel (Protocol::agreed). Returns
 // nothing if it has disconnected.
 [[nodiscard]] std::optional<AcceptedClient> serve_agreed(Descriptor connection);
-// Waits for the first bytes inside accept(2): not for long, because the other clients of this
-// process wait meanwhile.
-[[nodiscard]] Protocol await_first_bytes(int fd);
 // Sets TCP_DEFER_ACCEPT on a listening socket, so that accept(2) returns only clients that have
 // sent data already, or have been silent for some seconds. Keeps a value that the program has set.
 void defer_silent_clients(int kernel);

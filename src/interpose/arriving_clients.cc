@@ -7,6 +7,7 @@
 
 #include "interpose/accept_queue.h"
 #include "interpose/process.h"
+#include "interpose/refusal.h"
 
 namespace weft::interpose {
 namespace {
@@ -42,6 +43,7 @@ bool ArrivingClients::make_room() {
     const auto place = replaceable(Clock::now() - youngest_replaced);
     if (place == clients_.end()) return false;
     shut(take_out(place).connection);
+    count_refusal(Refusal::evicted);
   }
   return true;
 }
@@ -83,6 +85,7 @@ void ArrivingClients::add(Descriptor connection, const std::shared_ptr<AcceptQue
             .bytes = 0};
   if (epoll_.add(client.connection.get(), EPOLLIN | EPOLLRDHUP | EPOLLET, token) != 0) {
     clients_.erase(token);
+    count_refusal(Refusal::out_of_descriptors);
   }
 }
 
@@ -100,6 +103,7 @@ void ArrivingClients::remove_all_of(const AcceptQueue& queue) {
 void ArrivingClients::on_ready(std::uint64_t token, std::uint32_t events) {
   Client arrived;
   Protocol protocol = Protocol::unknown;
+  Refusal why = Refusal::malformed;
   {
     const std::lock_guard lock(mutex_);
     const auto place = clients_.find(token);
@@ -114,10 +118,11 @@ void ArrivingClients::on_ready(std::uint64_t token, std::uint32_t events) {
     client.bytes = found.count;
     if (has_key) client.until = Clock::now() + rest_of_request;
     if (protocol == Protocol::unknown) return;
+    why = refusal_of(found);
     arrived = take_out(place);
   }
   if (const auto queue = arrived.queue.lock()) {
-    queue->on_arrived(std::move(arrived.connection), protocol);
+    queue->on_arrived(std::move(arrived.connection), protocol, why);
   }
 }
 
@@ -135,7 +140,8 @@ void ArrivingClients::check_deadlines(Time now) {
   for (Client& client : late) {
     const auto found = look_at_first_bytes(client.connection.get());
     if (const auto queue = client.queue.lock()) {
-      queue->on_arrived(std::move(client.connection), without_more_bytes(found));
+      queue->on_arrived(std::move(client.connection), without_more_bytes(found),
+                        Refusal::timed_out);
     }
   }
 }

@@ -15,7 +15,9 @@
 #include "interpose/data.h"
 #include "interpose/export.h"
 #include "interpose/kernel_connection.h"
+#include "interpose/refusal.h"
 #include "interpose/table.h"
+#include "interpose/unfinished_clients.h"
 #include "weft/error.hpp"
 
 using namespace weft::interpose;
@@ -50,41 +52,44 @@ bool is_readable(int fd) {
   return next::poll(&entry, 1, 0) > 0;
 }
 
+// Serves a client, or closes it: then returns nothing. `why` is what to count for that.
+std::optional<AcceptedClient> serve(Descriptor connection, Protocol protocol, Refusal why,
+                                    const InheritedOptions& inherited) {
+  try {
+    if (protocol == Protocol::stream) {
+      return connect_stream(std::move(connection), stream_options(inherited));
+    }
+    if (protocol == Protocol::plain) return serve_plain(std::move(connection), why);
+    if (protocol == Protocol::agreed) return serve_agreed(std::move(connection));
+    shut(connection);
+    count_refusal(why);
+  } catch (const weft::Error&) {
+    // The client has disconnected meanwhile.
+  }
+  return std::nullopt;
+}
+
 // Takes clients from the kernel's queue until one is to be served. Returns nothing, with errno, if
-// the queue is empty or on an error. Clients whose request is not whole go to `queue`, and are
-// waited for here if there is none. ENOBUFS: `queue` has no room for such clients at the moment.
+// the queue is empty or on an error. Clients whose request is not whole go to `queue`. ENOBUFS:
+// `queue` has no room for such clients at the moment.
 std::optional<AcceptedClient> accept_from_kernel_queue(int kernel,
                                                        const InheritedOptions& inherited,
-                                                       AcceptQueue* queue) {
+                                                       AcceptQueue& queue) {
   while (true) {
-    if (queue && !AcceptQueue::make_room_for_arriving()) {
+    if (!AcceptQueue::make_room_for_arriving()) {
       errno = ENOBUFS;
       return std::nullopt;
     }
     Descriptor connection(next::accept4(kernel, nullptr, nullptr, SOCK_CLOEXEC));
     if (!connection.valid()) return std::nullopt;
     connection = move_high(std::move(connection));
-    Protocol protocol = look_at_first_bytes(connection.get()).protocol;
-    if (protocol == Protocol::unknown && queue) {
-      queue->add_arriving(std::move(connection));
+    const FirstBytes found = look_at_first_bytes(connection.get());
+    if (found.protocol == Protocol::unknown) {
+      queue.add_arriving(std::move(connection));
       continue;
     }
-    if (protocol == Protocol::unknown) protocol = await_first_bytes(connection.get());
-    try {
-      std::optional<AcceptedClient> client;
-      if (protocol == Protocol::stream) {
-        client = connect_stream(std::move(connection), stream_options(inherited));
-      } else if (protocol == Protocol::plain) {
-        client = serve_plain(std::move(connection));
-      } else if (protocol == Protocol::agreed) {
-        client = serve_agreed(std::move(connection));
-      } else {
-        shut(connection);
-      }
-      if (client) return client;
-    } catch (const weft::Error&) {
-      // The client has disconnected meanwhile.
-    }
+    auto client = serve(std::move(connection), found.protocol, refusal_of(found), inherited);
+    if (client) return client;
   }
 }
 
@@ -101,7 +106,7 @@ int accept_from(Socket& listener, sockaddr* address, socklen_t* bytes, int type)
     if (!queue->is_open()) return fail_with(EINVAL);
     if (queue->uses_kernel_queue() && is_readable(listener.kernel_fd())) {
       auto client =
-          accept_from_kernel_queue(listener.kernel_fd(), listener.inherited_options(), queue.get());
+          accept_from_kernel_queue(listener.kernel_fd(), listener.inherited_options(), *queue);
       // recheck() may change errno, which accept_from_kernel_queue() has set.
       const int error = errno;
       queue->recheck(false);
@@ -124,11 +129,46 @@ int accept_from(Socket& listener, sockaddr* address, socklen_t* bytes, int type)
   }
 }
 
+bool blocks(int kernel) {
+  return (next::fcntl(kernel, F_GETFL, nullptr) & O_NONBLOCK) == 0;
+}
+
+// The next client of a socket without an AcceptQueue. Returns nothing, with errno, on an error or
+// where none is there. While clients have not finished their requests, this waits for them and for
+// the socket at once. Another process may then be the one to accept the socket's client, so that
+// accept4(2) waits for the next one, as it may in any program that shares a socket.
+std::optional<AcceptedClient> accept_inherited(int kernel, const InheritedOptions& inherited) {
+  auto& unfinished = UnfinishedClients::instance();
+  const bool waits = blocks(kernel);
+  while (true) {
+    if (auto arrived = unfinished.take(kernel)) {
+      auto client =
+          serve(std::move(arrived->connection), arrived->protocol, arrived->why, inherited);
+      if (client) return client;
+      continue;
+    }
+    const auto waited = unfinished.wait(kernel, waits);
+    if (waited == UnfinishedClients::Waited::interrupted) errno = EINTR;
+    if (waited == UnfinishedClients::Waited::interrupted) return std::nullopt;
+    if (waited == UnfinishedClients::Waited::client) continue;
+    Descriptor connection(next::accept4(kernel, nullptr, nullptr, SOCK_CLOEXEC));
+    if (!connection.valid()) return std::nullopt;
+    connection = move_high(std::move(connection));
+    const FirstBytes found = look_at_first_bytes(connection.get());
+    if (found.protocol == Protocol::unknown) {
+      unfinished.add(kernel, std::move(connection));
+      continue;
+    }
+    auto client = serve(std::move(connection), found.protocol, refusal_of(found), inherited);
+    if (client) return client;
+  }
+}
+
 // Accepts from a kernel socket that this process has inherited: by fork(2) or from the program that
 // started it.
 int accept_from_kernel(int listener, sockaddr* address, socklen_t* bytes, int type) {
   const InheritedOptions inherited = inherited_options_of(listener);
-  auto client = accept_from_kernel_queue(listener, inherited, nullptr);
+  auto client = accept_inherited(listener, inherited);
   return client ? give_descriptor(std::move(*client), inherited, type, address, bytes) : -1;
 }
 

@@ -18,6 +18,7 @@
 #include "interpose/process.h"
 #include "interpose/socket.h"
 #include "interpose/table.h"
+#include "interpose/unfinished_clients.h"
 #include "weft/error.hpp"
 
 namespace weft::interpose {
@@ -87,15 +88,18 @@ void before_fork() {
   for (const auto& socket : all_sockets()) socket->prepare_fork();
   accept_thread_before_fork();
   Destinations::instance().before_fork();
+  UnfinishedClients::instance().before_fork();
 }
 
 void after_fork_in_parent() {
+  UnfinishedClients::instance().after_fork_in_parent();
   Destinations::instance().after_fork();
   accept_thread_after_fork_in_parent();
   unlock_table();
 }
 
 void after_fork_in_child() {
+  UnfinishedClients::instance().after_fork_in_child();
   Destinations::instance().after_fork();
   accept_thread_after_fork_in_child();
   current_count = nullptr;

@@ -44,6 +44,22 @@ std::string fault_line(const device::DeviceFaults& faults) {
          " of WEFT_FAULT for this program, with seed=" + std::to_string(faults.plan().seed());
 }
 
+std::atomic<std::uint64_t>& counter_of(device::Refusals& counted, Refusal why) {
+  switch (why) {
+    case Refusal::timed_out:
+      return counted.timed_out;
+    case Refusal::closed:
+      return counted.closed;
+    case Refusal::evicted:
+      return counted.evicted;
+    case Refusal::out_of_descriptors:
+      return counted.out_of_descriptors;
+    case Refusal::malformed:
+      break;
+  }
+  return counted.malformed;
+}
+
 }  // namespace
 
 Process::Process() : manager_([this] { return shared_context(); }) {}
@@ -95,6 +111,11 @@ device::Device* Process::device() {
   return device_.get();
 }
 
+void Process::count_refusal(Refusal why) {
+  const std::lock_guard lock(mutex_);
+  ++counter_of(device_ ? device_->refusals() : early_refusals_, why);
+}
+
 device::Engine* Process::engine() {
   const Process* process = the_process;
   return process ? process->engine_.load() : nullptr;
@@ -130,6 +151,9 @@ void Process::build() {
   if (!made) return complain(made.error());
   device_ = std::move(*made);
   engine_ = &device_->engine();
+  for (const Refusal why : all_refusals) {
+    counter_of(device_->refusals(), why) += counter_of(early_refusals_, why);
+  }
   keep_statistics();
   trace_ = device_->trace().get();
   if (trace_) end_trace_at_exit();

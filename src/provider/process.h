@@ -13,6 +13,7 @@
 #include "device/context.h"
 #include "device/device.h"
 #include "provider/other_devices.h"
+#include "provider/refusal.h"
 #include "provider/statistics.h"
 #include "weft/device_options.hpp"
 
@@ -44,6 +45,8 @@ class Process {
   // Table::configure() and Table::open_configured().
   int configure(const DeviceOptions& options, std::string& why);
   [[nodiscard]] device::Context* open_configured(const DeviceOptions& options, std::string& why);
+  // Counts a client in the statistics that was closed before the device knew it.
+  void count_refusal(Refusal why);
   [[nodiscard]] OtherDevices& other_devices() { return other_devices_; }
 
   // False in a child for a context that was made before fork(2).
@@ -66,6 +69,7 @@ class Process {
   std::atomic<device::TraceFile*> trace_{nullptr};  // likewise
   std::unique_ptr<device::Context> shared_context_;
   std::shared_ptr<Statistics> statistics_;
+  device::Refusals early_refusals_;             // counted before there was a device
   std::optional<device::Settings> configured_;  // nothing: the environment sets them
   OtherDevices other_devices_;
   std::string complaint_;  // the last one, so that it is not repeated

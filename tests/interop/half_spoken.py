@@ -17,15 +17,18 @@ _AT_ONCE = 300  # half-spoken clients; more than the server keeps
 _MOST_KEPT = 256  # of arriving_clients.cc
 _SPARE = 24  # threads and descriptors of real clients, and of their ends
 
+# `forked`: a child accepts, from the socket that it shares with its parent.
 _SERVER = """
-import selectors, socket, sys
+import os, selectors, socket, sys
 listener = socket.create_server(("127.0.0.1", int(sys.argv[1])), backlog=128)
 waiting = None
+if sys.argv[3:] == ["forked"] and os.fork() > 0:
+    os.wait()
 if sys.argv[2] == "polls":
     listener.setblocking(False)
     waiting = selectors.DefaultSelector()
     waiting.register(listener, selectors.EVENT_READ)
-print("ready", flush=True)
+print("ready", os.getpid(), flush=True)
 while True:
     if waiting:
         waiting.select()
@@ -99,12 +102,12 @@ class _Flood:
                 self._add()
 
 
-def _threads(side):
-    return len(os.listdir(f"/proc/{side.pid}/task"))
+def _threads(pid):
+    return len(os.listdir(f"/proc/{pid}/task"))
 
 
-def _descriptors(side):
-    return len(os.listdir(f"/proc/{side.pid}/fd"))
+def _descriptors(pid):
+    return len(os.listdir(f"/proc/{pid}/fd"))
 
 
 def _real_clients(stage, port, turn):
@@ -122,12 +125,12 @@ def _settles(server, threads, descriptors):
         time.sleep(0.1)
 
 
-def _attack(manner, first):
+def _attack(*manner, first=False):
     def run(stage):
         """`first`: the half-spoken clients come before any real one."""
         port = harness.free_port()
-        server = stage.start("server", "python3", "-c", _SERVER, port, manner, options=_OURS)
-        server.expect("^ready$")
+        side = stage.start("server", "python3", "-c", _SERVER, port, *manner, options=_OURS)
+        server = int(side.expect(r"^ready (\d+)$")[1])
         if not first:
             _real_clients(stage, port, "before")
         threads, descriptors = _threads(server), _descriptors(server)
@@ -144,6 +147,62 @@ def _attack(manner, first):
     return run
 
 
-cases.add("half_spoken.blocks", _attack("blocks", first=False))
-cases.add("half_spoken.polls", _attack("polls", first=False))
+cases.add("half_spoken.blocks", _attack("blocks"))
+cases.add("half_spoken.polls", _attack("polls"))
 cases.add("half_spoken.come_first", _attack("blocks", first=True))
+cases.add("half_spoken.forked_blocks", _attack("blocks", "forked"))
+cases.add("half_spoken.forked_polls", _attack("polls", "forked"))
+
+_FEW_DESCRIPTORS = 128  # so that 16 clients may wait
+_SILENT = 20
+
+_LIMITED_SERVER = """
+import resource, socket, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (%d, %d))
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])), backlog=128)
+print("ready", flush=True)
+while True:
+    with listener.accept()[0] as client:
+        received = client.recv(4)
+        client.sendall(received)
+        if received == b"stop":
+            break
+""" % (_FEW_DESCRIPTORS, _FEW_DESCRIPTORS)
+
+
+def _await_end(client):
+    client.settimeout(harness.WAIT_S)
+    try:
+        need(client.recv(1) == b"", "a refused client gets bytes")
+    except ConnectionResetError:
+        pass
+
+
+@cases.case("half_spoken.counted")
+def counted(stage):
+    """Each client that was dropped is in the statistics, by its reason."""
+    port, path = harness.free_port(), stage.scratch("stats.json")
+    server = stage.start("server", "python3", "-c", _LIMITED_SERVER, port,
+                         options=[*_OURS, "--stats", path])
+    server.expect("^ready$")
+    _real_clients(stage, port, "before")
+    address = ("127.0.0.1", port)
+    for bytes_, ends in ((b"", True), (b"GET / HTTP/1.0", False), (_KEY[:9], True), (_KEY, True)):
+        with socket.create_connection(address) as client:
+            client.sendall(bytes_)
+            if ends:
+                client.shutdown(socket.SHUT_WR)
+            _await_end(client)
+    silent = [socket.create_connection(address) for _ in range(_SILENT)]
+    for client in silent:
+        _await_end(client)
+        client.close()
+    stop = stage.start("stop", "python3", "-c", _CLIENT.replace("ping", "stop").replace("5", "1"),
+                       port, options=_OURS)
+    stop.finish()
+    server.finish()
+    found = harness.json_of(path)["refusals"]
+    need(found["closed"] == 1, f"one client has closed before its first byte: {found}")
+    need(found["malformed"] == 3, f"three clients have sent something else: {found}")
+    need(found["evicted"] > 0, f"silent clients have made room for others: {found}")
+    need(found["evicted"] + found["timed_out"] == _SILENT, f"{_SILENT} were silent: {found}")

@@ -1,0 +1,149 @@
+#include "interpose/unfinished_clients.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+#include <vector>
+
+namespace weft::interpose {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Each costs a descriptor. More than that many are there only during an attack.
+constexpr std::size_t most_clients = 64;
+// Streams send their request at once and in one piece, so a client that is silent for this time is
+// taken for plain TCP.
+constexpr std::chrono::seconds silence{1};
+// The kernel has waited for the first byte already (TCP_DEFER_ACCEPT), except while it answers a
+// flood of SYNs with cookies.
+constexpr std::chrono::milliseconds silence_after_deferral{100};
+// From the first byte on.
+constexpr std::chrono::milliseconds rest_of_request{100};
+// A program that does not wait in accept(2) is delayed for a tenth of its time at most.
+constexpr int rest_after_wait = 9;
+
+// A socket's own number: that of its descriptor may be used again. Zero if the kernel has none.
+std::uint64_t cookie_of(int kernel) {
+  std::uint64_t cookie = 0;
+  socklen_t bytes = sizeof cookie;
+  next::getsockopt(kernel, SOL_SOCKET, SO_COOKIE, &cookie, &bytes);
+  return cookie;
+}
+
+bool is_deferred(int kernel) {
+  int seconds = 0;
+  socklen_t bytes = sizeof seconds;
+  return next::getsockopt(kernel, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, &bytes) == 0 &&
+         seconds > 0;
+}
+
+// poll(2) reports the client when more than `bytes` bytes are there.
+void report_beyond(int connection, std::size_t bytes) {
+  const int wanted = static_cast<int>(bytes) + 1;
+  next::setsockopt(connection, SOL_SOCKET, SO_RCVLOWAT, &wanted, sizeof wanted);
+}
+
+bool has_ended(int connection) {
+  pollfd entry{connection, POLLRDHUP, 0};
+  return next::poll(&entry, 1, 0) > 0;
+}
+
+}  // namespace
+
+UnfinishedClients& UnfinishedClients::instance() {
+  static auto* const made = new UnfinishedClients();
+  return *made;
+}
+
+void UnfinishedClients::add(int kernel, Descriptor connection) {
+  const auto limit =
+      is_deferred(kernel) ? Clock::duration(silence_after_deferral) : Clock::duration(silence);
+  const std::lock_guard lock(mutex_);
+  if (clients_.size() >= most_clients) {
+    shut(clients_.front().connection);
+    clients_.pop_front();
+    count_refusal(Refusal::evicted);
+  }
+  clients_.push_back({.connection = std::move(connection),
+                      .listener = cookie_of(kernel),
+                      .until = Clock::now() + limit,
+                      .bytes = 0});
+}
+
+// With mutex_ held. Nothing while the client has time and has not sent enough.
+std::optional<UnfinishedClients::Arrived> UnfinishedClients::decide(Client& client) {
+  const int fd = client.connection.get();
+  const bool ended = has_ended(fd);  // before the look at its bytes: none arrives after its end
+  const FirstBytes found = look_at_first_bytes(fd);
+  const auto now = Clock::now();
+  if (client.bytes == 0 && found.count > 0) {
+    // The shorter limit begins with the first byte, and never extends the limit for silence.
+    client.until = std::min(client.until, now + rest_of_request);
+  }
+  if (found.count != client.bytes) report_beyond(fd, found.count);
+  client.bytes = found.count;
+  const bool late = client.until <= now;
+  if (found.protocol == Protocol::unknown && !ended && !late) return std::nullopt;
+  report_beyond(fd, 0);
+  const bool timed_out = found.protocol == Protocol::unknown && !ended;
+  return Arrived{.connection = std::move(client.connection),
+                 .protocol = without_more_bytes(found),
+                 .why = timed_out ? Refusal::timed_out : refusal_of(found)};
+}
+
+std::optional<UnfinishedClients::Arrived> UnfinishedClients::take(int kernel) {
+  const std::lock_guard lock(mutex_);
+  if (clients_.empty()) return std::nullopt;
+  const std::uint64_t listener = cookie_of(kernel);
+  for (auto place = clients_.begin(); place != clients_.end(); ++place) {
+    if (place->listener != listener) continue;
+    if (auto arrived = decide(*place)) {
+      clients_.erase(place);
+      return arrived;
+    }
+  }
+  return std::nullopt;
+}
+
+UnfinishedClients::Waited UnfinishedClients::wait(int kernel, bool blocks) {
+  std::vector<pollfd> waited{{kernel, POLLIN, 0}};
+  auto until = Time::max();
+  const auto begin = Clock::now();
+  {
+    const std::lock_guard lock(mutex_);
+    if (clients_.empty() || (!blocks && begin < next_wait_)) return Waited::kernel;
+    const std::uint64_t listener = cookie_of(kernel);
+    for (const Client& client : clients_) {
+      if (client.listener != listener) continue;
+      waited.push_back({client.connection.get(), POLLIN | POLLRDHUP, 0});
+      until = std::min(until, client.until);
+    }
+  }
+  if (waited.size() == 1) return Waited::kernel;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - begin);
+  // Another thread may take a client meanwhile, and its number may be used again: then poll(2)
+  // returns too early, or at the deadline.
+  const int most_ms = std::max(0, static_cast<int>(left.count()));
+  const int ready = next::poll(waited.data(), waited.size(), most_ms);
+  const bool interrupted = ready < 0 && errno == EINTR;
+  if (!blocks) {
+    const auto now = Clock::now();
+    const std::lock_guard lock(mutex_);
+    next_wait_ = now + rest_after_wait * (now - begin);
+  }
+  if (interrupted) return Waited::interrupted;
+  return waited[0].revents != 0 ? Waited::kernel : Waited::client;
+}
+
+void UnfinishedClients::after_fork_in_child() {
+  clients_.clear();
+  mutex_.unlock();
+}
+
+}  // namespace weft::interpose
