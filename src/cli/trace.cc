@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <map>
@@ -32,16 +33,80 @@ struct Trace {
   Json events;
 };
 
-Trace read(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw std::runtime_error(path + ": cannot be opened");
-  Json document = Json::parse(file, nullptr, false);
-  // A joined file has no process of its own.
+// The device writes 256 MiB at most; several such files may be joined.
+constexpr std::uintmax_t most_bytes = std::uintmax_t{4} << 30;
+// Events have three levels below the document. The copies of a deep value are recursive.
+constexpr int most_levels = 16;
+
+// A file may come from anywhere. Regular files only: a FIFO would wait, and a device may never end.
+void check_size(const std::string& path) {
+  if (!std::filesystem::is_regular_file(path)) {
+    throw std::runtime_error(path + ": is no regular file, or cannot be read");
+  }
+  if (std::filesystem::file_size(path) > most_bytes) {
+    throw std::runtime_error(path + ": is larger than 4 GiB; no trace is");
+  }
+}
+
+// Throws for what an event of a trace cannot have, so that the functions below can rely on it.
+void check(const Json& event) {
+  const auto is_text = [&](const char* name) {
+    return !event.contains(name) || event[name].is_string();
+  };
+  const auto is_whole = [&](const char* name) {
+    return !event.contains(name) || event[name].is_number_integer();
+  };
+  const bool right = event.is_object() && is_text("ph") && is_text("cat") && is_text("name") &&
+                     is_whole("pid") && is_whole("tid") &&
+                     (!event.contains("ts") || event["ts"].is_number());
+  if (!right) throw std::runtime_error("an event has a field of a wrong type");
+  if (event.value("cat", "") != "flow") return;
+  const bool arrow =
+      event.contains("id") && event["id"].is_number_unsigned() && event.contains("ts");
+  if (!arrow) throw std::runtime_error("an arrow has no number or no time");
+  if (event.value("ph", "") != "s") return;
+  const bool begins = event.contains("args") && event["args"].is_object() &&
+                      event["args"].contains("request") && event.contains("pid") &&
+                      event.contains("tid");
+  if (!begins) throw std::runtime_error("an arrow does not begin in a request");
+}
+
+// `header`: of a trace that is not joined, with what clock_difference_us() and renumber() need.
+void check_header(const Json& header) {
+  for (const char* name : {"pid", "monotonic_ns", "realtime_ns"}) {
+    const bool right = header.contains(name) && header[name].is_number_unsigned() &&
+                       header[name].get<std::uint64_t>() < (std::uint64_t{1} << 62);
+    if (!right) throw std::runtime_error(std::string("its header has no ") + name);
+  }
+  if (!header.contains("boot")) throw std::runtime_error("its header has no boot");
+}
+
+Json parse(std::istream& file) {
+  const auto limited = [](int depth, Json::parse_event_t /*event*/, Json& /*value*/) {
+    if (depth > most_levels) throw std::runtime_error("its values are too deep in one another");
+    return true;
+  };
+  Json document = Json::parse(file, limited, false);
   const bool ours = document.is_object() && document["otherData"].is_object() &&
                     document["otherData"].contains("weft_trace") &&
                     document["traceEvents"].is_array();
-  if (!ours) throw std::runtime_error(path + ": is no file of `weft run --trace`");
-  return {path, std::move(document["otherData"]), std::move(document["traceEvents"])};
+  if (!ours) throw std::runtime_error("is no file of `weft run --trace`");
+  // A joined file has no process of its own.
+  if (!document["otherData"].contains("joined")) check_header(document["otherData"]);
+  for (const Json& event : document["traceEvents"]) check(event);
+  return document;
+}
+
+Trace read(const std::string& path) {
+  check_size(path);
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw std::runtime_error(path + ": cannot be opened");
+  try {
+    Json document = parse(file);
+    return {path, std::move(document["otherData"]), std::move(document["traceEvents"])};
+  } catch (const std::exception& error) {
+    throw std::runtime_error(path + ": " + error.what());
+  }
 }
 
 bool is_flow(const Json& event, std::string_view phase) {
@@ -161,16 +226,30 @@ std::string text_of(const Json& joined) {
   return text + "\n]}\n";
 }
 
-// In a script element only "</" would end the text; JSON may write the same as "<\\/".
+// In a script element "</script" ends the text, and "<!--" changes what ends it. JSON has "<" in
+// strings only, and they may write it in another way.
 std::string page_of(const Json& joined) {
   std::string page(page_before_trace);
-  char last = 0;
   for (const char c : text_of(joined)) {
-    if (last == '<' && c == '/') page += '\\';
-    page += c;
-    last = c;
+    if (c == '<') {
+      page += "\\u003c";
+    } else {
+      page += c;
+    }
   }
   return page += page_behind_trace;
+}
+
+// Without characters that would control the terminal: also those from U+0080 to U+009F, which UTF-8
+// writes as 0xC2 and their number.
+std::string printable(std::string text) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (byte < ' ' || byte == 0x7F) text[i] = '?';
+    if (byte != 0xC2 || i + 1 == text.size()) continue;
+    if (static_cast<unsigned char>(text[i + 1]) < 0xA0) text[i] = text[i + 1] = '?';
+  }
+  return text;
 }
 
 void print_summary(const Json& joined) {
@@ -179,10 +258,12 @@ void print_summary(const Json& joined) {
   for (const Json& event : joined.at("traceEvents")) {
     const bool outer = event.value("cat", "") == "request" && event.value("ph", "") == "b" &&
                        event.contains("args");
-    if (outer) ++requests[event.at("name")];
+    if (outer) ++requests[event.value("name", "")];
     if (event.value("name", "") == "placed") ++arrows;
   }
-  for (const auto& [track, count] : requests) fmt::print("{}: {} requests\n", track, count);
+  for (const auto& [track, count] : requests) {
+    fmt::print("{}: {} requests\n", printable(track), count);
+  }
   fmt::print("{} messages with post and placement\n", arrows);
 }
 

@@ -257,6 +257,30 @@ def unwritable(stage):
     need("WEFT_TRACE=/dev/full: cannot be written" in side.output, side.output)
 
 
+@cases.case("traces.fifo")
+def fifo(stage):
+    """A FIFO would wait for a reader; the error comes at once."""
+    path = stage.scratch("trace")
+    os.mkfifo(path)
+    side = stage.start("device", "ibv_devinfo", options=["--trace", path])
+    side.finish(status=None)
+    need(f"WEFT_TRACE={path}: cannot be written" in side.output, side.output)
+
+
+@cases.case("traces.cut")
+def cut(stage):
+    """A file that another program cuts while it is written ends the trace, and not the program."""
+    path = stage.scratch("server.json")
+    port = harness.free_port()
+    server = stage.start("server", "ib_write_bw", "-F", "-R", "-n", 100, "-p", port,
+                         options=["--trace", path])
+    server.await_listening(port)
+    os.truncate(path, 0)
+    client = stage.start("client", "ib_write_bw", "-F", "-R", "-n", 100, "-p", port, "127.0.0.1")
+    client.finish()
+    server.finish()
+
+
 @cases.case("traces.killed")
 def killed(stage):
     """The file is complete although nothing runs at the end of the program."""

@@ -12,10 +12,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <ctime>
 #include <fstream>
 #include <system_error>
+
+#include "base/fault_handler.h"
+#include "base/guarded_memory.h"
 
 namespace weft::device {
 namespace {
@@ -54,7 +56,8 @@ long thread_id() {
 
 // With errno; EWOULDBLOCK if another process writes the file.
 Descriptor open_locked(const std::string& path) {
-  Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY, 0644));
+  constexpr int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+  Descriptor file(::open(path.c_str(), flags, 0644));
   struct stat status {};
   if (!file.valid() || fstat(file.get(), &status) != 0) return {};
   if (!S_ISREG(status.st_mode)) {
@@ -108,6 +111,7 @@ Result<std::shared_ptr<TraceFile>, std::string> TraceFile::open(const std::strin
   if (memory == MAP_FAILED) return problem();
   std::shared_ptr<TraceFile> made(
       new TraceFile(std::move(file), static_cast<char*>(memory), limit_bytes));
+  catch_faults();
   if (!made->extend(step_bytes)) return problem();
   made->write_header();
   return made;
@@ -141,8 +145,14 @@ void TraceFile::write_header() {
   text += fmt::format(R"(}},"traceEvents":[{}{{"ph":"M","name":"process_name","pid":{},)"
                       R"("args":{{"name":"{} on {}"}}}}{})",
                       "\n", getpid(), json_text(program), json_text(host_name()), ending);
-  std::memcpy(memory_, text.data(), text.size());
+  store(memory_, text);
   used_bytes_ = text.size();
+}
+
+// Another program may cut the file meanwhile. Then a plain store would end this process by SIGBUS;
+// so this one ends the trace.
+void TraceFile::store(char* to, std::string_view text) {
+  if (writable_ && !guarded_store(to, text.data(), text.size())) writable_ = false;
 }
 
 // The new part is filled with spaces, which may follow a JSON text.
@@ -156,7 +166,7 @@ bool TraceFile::extend(std::uint64_t bytes) {
     errno = failed;
     return false;
   }
-  std::memset(memory_ + size_bytes_, ' ', wanted - size_bytes_);
+  store(memory_ + size_bytes_, std::string(wanted - size_bytes_, ' '));
   size_bytes_ = wanted;
   return true;
 }
@@ -172,14 +182,11 @@ void TraceFile::add(std::string_view events) {
   const std::uint64_t more = events.size() + ending.size();
   if (used_bytes_ + more > size_bytes_ && !extend(more)) {
     const std::string count = fmt::format("{:>{}}", ++dropped_, dropped_digits);
-    std::memcpy(memory_ + dropped_at_, count.data(), count.size());
-    return;
+    return store(memory_ + dropped_at_, count);
   }
   char* const end = memory_ + used_bytes_;
-  std::memcpy(end, events.data(), events.size());
-  std::memcpy(end + events.size(), ending.data(), ending.size());
-  std::atomic_signal_fence(std::memory_order_release);
-  std::memcpy(end - ending.size(), continuation.data(), continuation.size());
+  store(end, std::string(events) + std::string(ending));
+  store(end - ending.size(), continuation);
   used_bytes_ += more;
 }
 

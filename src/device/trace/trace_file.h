@@ -57,6 +57,7 @@ class TraceFile {
   void write_header();
   void name_thread();
   void add(std::string_view events);
+  void store(char* to, std::string_view text);
   [[nodiscard]] bool extend(std::uint64_t bytes);
 
   std::mutex mutex_;
