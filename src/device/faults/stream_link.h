@@ -31,12 +31,14 @@ class DelayedBytes {
     return parts_.empty() ? never_ns : parts_.front().due_ns;
   }
   [[nodiscard]] std::size_t size() const { return bytes_; }
-  // Beyond it nothing is taken, as by a TCP window that is full.
-  [[nodiscard]] bool full() const { return bytes_ >= most_bytes; }
+  // Beyond it nothing is taken, as by a TCP window that is full. What the parts themselves occupy
+  // counts as well: a peer may send single bytes.
+  [[nodiscard]] bool full() const { return bytes_ + parts_.size() * part_bytes >= most_bytes; }
+
+  static constexpr std::size_t most_bytes = std::size_t{16} << 20;
+  static constexpr std::size_t part_bytes = 96;  // with what the allocator adds to a small buffer
 
  private:
-  static constexpr std::size_t most_bytes = std::size_t{16} << 20;
-
   struct Part {
     std::vector<std::byte> bytes;
     std::uint64_t due_ns;

@@ -108,5 +108,19 @@ TEST(StreamLink, CountsStalls) {
   EXPECT_GE(connection.link.next_ns(now_ns), now_ns + connection.counters.stalls * 200'000'000);
 }
 
+// A peer that sends single bytes gets less room for them, because each is kept in memory of its
+// own.
+TEST(StreamLink, SingleBytesCountWithWhatTheyOccupy) {
+  Connection connection;
+  const std::array one{std::byte{1}};
+  std::size_t bytes = 0;
+  while (connection.link.reads()) {
+    connection.link.arrived(one, now_ns);
+    ++bytes;
+  }
+  EXPECT_LE(bytes * DelayedBytes::part_bytes, DelayedBytes::most_bytes);
+  EXPECT_GT(bytes, DelayedBytes::most_bytes / DelayedBytes::part_bytes / 2);
+}
+
 }  // namespace
 }  // namespace weft::device
