@@ -111,6 +111,13 @@ class Peer:
                         range(4, 4 + 2 * _REGION.size, _REGION.size)]
         self.send(fpdu(tagged(1, 0)))
 
+    def until(self, wanted):
+        """What came until these bytes did, or the end."""
+        found = b""
+        while wanted not in found and (part := self.socket.recv(65536)):
+            found += part
+        return found
+
     def rest(self):
         """Ends our side; returns what the other one sent until it ended its own."""
         found = b""
@@ -226,14 +233,14 @@ class Mutator:
         return bytes(bytes_)
 
 
-def _serves(port):
+def serves(port):
     """A peer that keeps the rules: writes, and reads what it wrote, and what it may read."""
     with Peer(port) as peer:
         peer.enter()
         (base, key, _), (shown, read_key, _) = peer.regions
         peer.send(fpdu(tagged(key, base, b"good")) + fpdu(read_request(1, 4, key, base)) +
                   fpdu(read_request(2, 16, read_key, shown)))
-        answer = peer.rest()
+        answer = peer.until(bytes([_CANARY]) * 16)
         need(b"good" in answer, f"a good peer gets {answer.hex()}")
         need(bytes([_CANARY]) * 16 in answer, "a good peer does not get what it may read")
 
@@ -255,6 +262,13 @@ class Target:
         self.seen = self.side.read
         need(found[5] == "intact", "memory was changed that no peer may change")
         return [int(number) for number in found.groups()[:4]]
+
+    def settle_open(self):
+        """Until no connection is open."""
+        end = time.monotonic() + harness.WAIT_S
+        while opened := self.look()[1]:
+            need(time.monotonic() < end, f"{opened} connections are open")
+            time.sleep(0.1)
 
     def settle(self, before):
         """After the last peer has left, nothing of any of them is left either."""
@@ -285,27 +299,27 @@ def attack(target, name):
 def script(stage):
     """Each rule is broken once, and a peer that keeps them is served after each."""
     target = Target(stage)
-    _serves(target.port)
+    serves(target.port)
     before = target.look()
     for data in _handshakes().values():
         with Peer(target.port) as peer:
             peer.send(data)
             peer.rest()
-        _serves(target.port)
+        serves(target.port)
     with Peer(target.port) as peer:
         peer.enter()
         names = list(_script(peer.regions))
     for name in names:
         answer = attack(target, name)
         need(bytes([_CANARY]) * 4097 not in answer, f"{name}: more was shown than was granted")
-        _serves(target.port)
+        serves(target.port)
     target.settle(before)
     target.finish()
 
 
-def mutated(stage, conversations, seed):
-    target = Target(stage)
-    _serves(target.port)
+def mutated(stage, conversations, seed, options=()):
+    target = Target(stage, options)
+    serves(target.port)
     before = target.look()
     for number in range(conversations):
         with Peer(target.port) as peer:
@@ -320,9 +334,9 @@ def mutated(stage, conversations, seed):
                 peer.rest()
         if number % 50 == 49:
             need(target.side.process.poll() is None, f"the target ended in conversation {number}")
-            _serves(target.port)
+            serves(target.port)
             target.look()
-    _serves(target.port)
+    serves(target.port)
     target.settle(before)
     target.finish()
 
@@ -331,3 +345,9 @@ def mutated(stage, conversations, seed):
 def mutated_case(stage):
     """Conversations at random. The one that ends the target is found again with the seed."""
     mutated(stage, 100000 if harness.is_long() else 3000, harness.seed())
+
+
+@cases.case("hostile.link", timeout_s=600)
+def link(stage):
+    """The same through a slower network (`weft run --link`), which keeps what is under way."""
+    mutated(stage, 300, harness.seed(), ["--link", "latency=500us,jitter=500us"])

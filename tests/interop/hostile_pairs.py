@@ -19,6 +19,7 @@ _OURS = 0x123456  # the attacker's QPN
 _OUR_PSN, _THEIR_PSN = 2, 1
 _FIRST_PORT, _SLOT_BITS = 28672, 14
 _ALL_CAPABILITIES = 0x17  # immediate, hold, executed; a PSN
+_EXTENDED_SENDER, _EXTENDED_RECEIVER = 0x20, 0x40
 _EXECUTED, _GRANTED, _WAITING, _RNR_RETRY, _PLACED = range(5)
 _SLACK_BYTES = 64 << 20  # what the allocator may keep of the program's memory
 
@@ -59,6 +60,13 @@ class Target:
         words = [int(part) for part in found[2].split()]
         return int(found[1]), [tuple(words[:3]), tuple(words[3:])]
 
+    def extend(self, receives=4):
+        """A new end of an extended connection: its number, that of its queue, and its regions."""
+        found = self._ask(f"extend {_OURS} {receives}",
+                          r"^queue (\d+) paired (\d+) regions ([\d ]+)$")
+        words = [int(part) for part in found[3].split()]
+        return int(found[2]), int(found[1]), [tuple(words[:3]), tuple(words[3:])]
+
     def drop(self):
         self._ask("drop", "^dropped$")
 
@@ -89,6 +97,8 @@ class Target:
 class Peer:
     """A TCP connection to the slot of a queue pair."""
 
+    VERSION, CAPABILITIES = 1, _ALL_CAPABILITIES
+
     def __init__(self, number):
         port = _FIRST_PORT + (number >> _SLOT_BITS)
         self.socket = socket.create_connection((_HOST, port), timeout=harness.WAIT_S)
@@ -115,14 +125,25 @@ class Peer:
             found += part
         return found
 
+    def request(self, number):
+        return mpa_request(private=hello(number, version=self.VERSION,
+                                         capabilities=self.CAPABILITIES))
+
     def enter(self, number):
         """As it should be."""
-        self.say(mpa_request(private=hello(number)))
+        self.say(self.request(number))
         head = self.take(20)
         private = self.take(struct.unpack(">H", head[18:])[0])[4:]
         need(struct.unpack(">H", private[6:8])[0] == 0, "the target refuses the hello")
         self.stag, self.hold = struct.unpack(">II", private[32:40])
         self.say(fpdu(tagged(1, 0)))
+
+    def until(self, wanted):
+        """What came until these bytes did, or the end."""
+        found = b""
+        while wanted not in found and (part := self.socket.recv(65536)):
+            found += part
+        return found
 
     def rest(self):
         """Ends our side; returns what came until the other one ended its own."""
@@ -134,6 +155,12 @@ class Peer:
         except OSError:
             pass
         return found
+
+
+class ExtendedPeer(Peer):
+    """The sending end of an extended connection (XRC)."""
+
+    VERSION, CAPABILITIES = 2, _ALL_CAPABILITIES | _EXTENDED_SENDER
 
 
 def _hellos(number):
@@ -150,6 +177,58 @@ def _hellos(number):
         "huge PSNs": hello(number, psns=(0xFFFFFFFF, 0xFFFFFFFF)),
         "unreliable": hello(number, capabilities=0xFFFFFFFF), "too short": hello(number)[:30],
         "empty": b"", "too long": hello(number) + bytes(400),
+        "an extended one": hello(number, version=2, capabilities=0x37),
+        "extended, of version 1": hello(number, capabilities=0x37),
+        "version 2, and not extended": hello(number, version=2),
+    }
+
+
+def _extended_hellos(number):
+    """The same for the receiving end of an extended connection."""
+
+    def of(version, capabilities):
+        return hello(number, version=version, capabilities=_ALL_CAPABILITIES | capabilities)
+
+    both = _EXTENDED_SENDER | _EXTENDED_RECEIVER
+    return {
+        "a plain one": of(1, 0), "version 1": of(1, _EXTENDED_SENDER), "no end": of(2, 0),
+        "the same end": of(2, _EXTENDED_RECEIVER), "both ends": of(2, both),
+        "a version to come": of(3, _EXTENDED_SENDER), "the last version": of(65535, both),
+        "unreliable": of(2, _EXTENDED_SENDER | 8), "all bits": of(2, 0xFFFFFFFF),
+        "cut": of(2, _EXTENDED_SENDER)[:47], "too long": of(2, _EXTENDED_SENDER) + bytes(400),
+        "another number": hello(number ^ 1, version=2, capabilities=0x37),
+    }
+
+
+def _names(msn, queue, tag=2):
+    """The message that names the shared receive queue of what follows."""
+    return fpdu(untagged(0, msn, 0, struct.pack(">II", queue, tag), 8))
+
+
+def _extended_attacks(queue, number, region):
+    """Each breaks a rule of the naming of shared receive queues, by whose protection domain memory
+    is checked."""
+    base, key, _ = region
+    return {
+        "a Send without a queue": [send(1)],
+        "a Write without a queue": [fpdu(tagged(key, base, b"w" * 8))],
+        "a Read without a queue": [fpdu(read_request(1, 8, key, base))],
+        "a Send to queue 0": [_names(1, 0), send(2)],
+        "a queue that does not exist": [_names(1, queue ^ 1), send(2)],
+        "the last queue": [_names(1, 0xFFFFFFFF), send(2)],
+        "a queue pair for a queue": [_names(1, number), send(2)],
+        "another kind of announcement": [_names(1, queue, tag=3), send(2)],
+        "an announcement of an immediate without a queue": [_names(1, 7, tag=1), send(2)],
+        "half a name": [fpdu(untagged(0, 1, 0, b"\0\0\0\1", 8)), send(2)],
+        "a name out of order": [_names(2, queue), send(1)],
+        "a name in the middle of a Send": [
+            _names(1, queue), fpdu(untagged(0, 2, 0, b"s" * 8, last=False)), _names(3, queue)],
+        "names without end": [b"".join(_names(n + 1, queue ^ n % 2) for n in range(5000))],
+        "more Sends than receives": [
+            _names(1, queue) + b"".join(send(n + 2, b"h" * 250) for n in range(6000))],
+        "a Send that waits, and another queue": [
+            _names(1, queue) + b"".join(send(n + 2) for n in range(20)) + _names(22, 0) + send(23)],
+        "a Send that is too long": [_names(1, queue), send(2, b"l" * 1000)],
     }
 
 
@@ -188,6 +267,19 @@ def _attacks(stag, regions):
     }
 
 
+def serves_extended(target):
+    """A peer that keeps the rules is served by a new extended connection."""
+    number, queue, regions = target.extend()
+    with ExtendedPeer(number) as peer:
+        peer.enter(number)
+        (base, key, _), _ = regions
+        behind = base + 1024  # the receives
+        peer.say(_names(1, queue) + fpdu(tagged(key, behind, b"good")) + send(2) +
+                 fpdu(read_request(1, 4, key, behind)))
+        need(b"good" in peer.until(b"good"), "a good peer of an extended connection is not served")
+    target.drop()
+
+
 def _serves(target):
     """A peer that keeps the rules is served, on a new queue pair; and so is a good datagram."""
     number, regions = target.pair()
@@ -195,7 +287,7 @@ def _serves(target):
         peer.enter(number)
         (base, key, _), _ = regions
         peer.say(fpdu(tagged(key, base, b"good")) + fpdu(read_request(1, 4, key, base)))
-        need(b"good" in peer.rest(), "a good peer is not served")
+        need(b"good" in peer.until(b"good"), "a good peer is not served")
     await_datagram(target)
     target.drop()
 
@@ -280,6 +372,34 @@ def script(stage):
     target.finish()
 
 
+@cases.case("hostile.extended_script", timeout_s=600)
+def extended_script(stage):
+    """The hello of extended connections (XRC), and the names of their queues."""
+    target = Target(stage)
+    serves_extended(target)
+    before, resident = target.look(), target.resident_bytes()
+    number, _, _ = target.extend()
+    for private in _extended_hellos(number).values():
+        with ExtendedPeer(number) as peer:
+            peer.say(mpa_request(private=private))
+            peer.rest()
+        _serves_another(target)
+    target.drop()
+    for name in _extended_attacks(0, 0, (0, 0, 0)):
+        number, queue, regions = target.extend()
+        with ExtendedPeer(number) as peer:
+            peer.enter(number)
+            for data in _extended_attacks(queue, number, regions[0])[name]:
+                peer.say(data)
+            peer.rest()
+        target.drop()
+        serves_extended(target)
+    _serves(target)
+    target.settle(before)
+    need(target.resident_bytes() <= resident + _SLACK_BYTES, "the target's memory has grown")
+    target.finish()
+
+
 def _serves_another(target):
     """Like _serves, beside a queue pair that remains."""
     number, _ = target.pair()
@@ -289,14 +409,18 @@ def _serves_another(target):
 
 
 class PairMutator(Mutator):
-    """What goes over a paired connection: also control words, and Sends that find no receive."""
+    """What goes over a paired connection: also control words, and Sends that find no receive.
+    `queue`: the shared receive queue of an extended connection."""
 
-    def __init__(self, seed, regions, stag):
+    def __init__(self, seed, regions, stag, queue=None):
         super().__init__(seed, regions)
-        self.stag, self.sent = stag, 0
+        self.stag, self.sent, self.queue = stag, 0, queue
 
     def framed(self):
         kind = self.random.random()
+        if self.queue is not None and (self.sent == 0 or kind < .1):
+            self.sent += 1
+            return _names(self.sent, self.number(32, *[self.queue] * 9), self.number(32, 2, 2, 1))
         if kind < .4:
             return word(self.stag, self.number(9, *range(5)), self.number(64, 0, 1, 2, 7, 30),
                         size=self.random.choice((8,) * 9 + (4, 16)))
@@ -306,20 +430,25 @@ class PairMutator(Mutator):
         return super().framed()
 
 
-def mutated(stage, conversations, seed):
-    target = Target(stage)
+def mutated(stage, conversations, seed, options=()):
+    target = Target(stage, options)
     _serves(target)
     before, resident = target.look(), target.resident_bytes()
     for at in range(conversations):
         chosen = random.Random(f"{seed} {at}")
-        number, regions = target.pair(receives=chosen.choice((0, 1, 4)))
-        with Peer(number) as peer:
+        receives, queue, kind = chosen.choice((0, 1, 4)), None, Peer
+        if chosen.random() < .25:
+            number, queue, regions = target.extend(receives)
+            kind = ExtendedPeer
+        else:
+            number, regions = target.pair(receives)
+        with kind(number) as peer:
             if chosen.random() < .2:
                 mutator = Mutator(f"{seed} {at}", regions)
-                peer.say(mutator.damaged(mpa_request(private=hello(number))))
+                peer.say(mutator.damaged(peer.request(number)))
             else:
                 peer.enter(number)
-                peer.say(PairMutator(f"{seed} {at}", regions, peer.stag).conversation())
+                peer.say(PairMutator(f"{seed} {at}", regions, peer.stag, queue).conversation())
             if chosen.random() < .8:
                 peer.rest()
         throw(target, _random_datagrams(target, chosen, 5))
@@ -327,6 +456,7 @@ def mutated(stage, conversations, seed):
             target.drop()
             need(target.side.process.poll() is None, f"the target ended in conversation {at}")
             _serves(target)
+            serves_extended(target)
     target.drop()
     _serves(target)
     target.settle(before)
@@ -338,3 +468,9 @@ def mutated(stage, conversations, seed):
 def mutated_case(stage):
     """Conversations at random. The one that ends the target is found again with the seed."""
     mutated(stage, 50000 if harness.is_long() else 1000, harness.seed())
+
+
+@cases.case("hostile.pairs_link", timeout_s=600)
+def link(stage):
+    """The same through a slower network (`weft run --link`), which keeps what is under way."""
+    mutated(stage, 150, harness.seed(), ["--link", "latency=500us,jitter=500us"])

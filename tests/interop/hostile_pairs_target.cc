@@ -2,12 +2,16 @@
 // told on standard input, a line at a time, and ends with it:
 //
 //   pair QPN RECEIVES   makes a queue pair for the peer's QPN and prints its own number and region
+//   extend QPN RECEIVES the same for the receiving end of an extended connection (XRC), with a
+//   shared
+//                       receive queue, whose number it prints first
 //   drop                destroys all these queue pairs
 //   look                prints what it has
 //
 // The PSNs of both ends are 1 and 2. The queue pair for datagrams exists from the start.
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -80,11 +84,72 @@ class Target {
     must(ibv_modify_qp(queue_pair, &attributes, IBV_QP_STATE | mask), "ibv_modify_qp");
   }
 
+  // A shared receive queue of extended connections (XRC).
+  ibv_srq* make_shared_queue() {
+    if (extended_ == nullptr) {
+      ibv_xrcd_init_attr wanted{};
+      wanted.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+      wanted.fd = -1;
+      wanted.oflags = O_CREAT;
+      extended_ = must(ibv_open_xrcd(context_, &wanted), "ibv_open_xrcd");
+    }
+    ibv_srq_init_attr_ex wanted{};
+    wanted.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ |
+                       IBV_SRQ_INIT_ATTR_PD;
+    wanted.srq_type = IBV_SRQT_XRC;
+    wanted.attr = {16, 1, 0};
+    wanted.pd = domain_;
+    wanted.xrcd = extended_;
+    wanted.cq = queue_;
+    return must(ibv_create_srq_ex(context_, &wanted), "ibv_create_srq_ex");
+  }
+
+  // The receiving end of an extended connection.
+  ibv_qp* make_extended() {
+    ibv_qp_init_attr_ex wanted{};
+    wanted.qp_type = IBV_QPT_XRC_RECV;
+    wanted.comp_mask = IBV_QP_INIT_ATTR_XRCD;
+    wanted.xrcd = extended_;
+    return must(ibv_create_qp_ex(context_, &wanted), "ibv_create_qp_ex");
+  }
+
+  void extend(std::uint32_t peers_number, int receives) {
+    ibv_srq* shared = make_shared_queue();
+    shared_.push_back(shared);
+    std::uint32_t number = 0;
+    must(ibv_get_srq_num(shared, &number), "ibv_get_srq_num");
+    for (int i = 0; i < receives; ++i) memory_.post_receive(ibv_post_srq_recv, shared, 256);
+    ibv_qp* made = make_extended();
+    to_init(made);
+    to_rtr(made, peers_number);
+    pairs_.push_back(made);
+    std::printf("queue %u ", number);
+    print_pair(*made);
+  }
+
   void pair(std::uint32_t peers_number, int receives) {
     ibv_qp* made = make(IBV_QPT_RC, 16);
-    ibv_qp_attr attributes = initial();
-    change(made, attributes, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+    to_init(made);
     for (int i = 0; i < receives; ++i) memory_.post_receive(ibv_post_recv, made, 256);
+    to_rtr(made, peers_number);
+    ibv_qp_attr attributes = initial();
+    attributes.sq_psn = kOurPsn;
+    attributes.timeout = 14;
+    attributes.retry_cnt = attributes.rnr_retry = 7;
+    attributes.max_rd_atomic = 4;
+    change(made, attributes, IBV_QPS_RTS,
+           IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+               IBV_QP_MAX_QP_RD_ATOMIC);
+    pairs_.push_back(made);
+    print_pair(*made);
+  }
+
+  static void to_init(ibv_qp* made) {
+    change(made, initial(), IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+  }
+
+  static void to_rtr(ibv_qp* made, std::uint32_t peers_number) {
+    ibv_qp_attr attributes = initial();
     attributes.path_mtu = IBV_MTU_1024;
     attributes.dest_qp_num = peers_number;
     attributes.rq_psn = kPeersPsn;
@@ -98,23 +163,20 @@ class Target {
     change(made, attributes, IBV_QPS_RTR,
            IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-    attributes.sq_psn = kOurPsn;
-    attributes.timeout = 14;
-    attributes.retry_cnt = attributes.rnr_retry = 7;
-    attributes.max_rd_atomic = 4;
-    change(made, attributes, IBV_QPS_RTS,
-           IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-               IBV_QP_MAX_QP_RD_ATOMIC);
-    pairs_.push_back(made);
+  }
+
+  void print_pair(const ibv_qp& made) const {
     const auto writable = HostileMemory::region(memory_.writable());
     const auto readable = HostileMemory::region(memory_.readable());
-    std::printf("paired %u regions %lu %u %u %lu %u %u\n", made->qp_num, writable.address,
+    std::printf("paired %u regions %lu %u %u %lu %u %u\n", made.qp_num, writable.address,
                 writable.rkey, writable.bytes, readable.address, readable.rkey, readable.bytes);
   }
 
   void drop() {
     for (ibv_qp* made : pairs_) must(ibv_destroy_qp(made), "ibv_destroy_qp");
     pairs_.clear();
+    for (ibv_srq* shared : shared_) must(ibv_destroy_srq(shared), "ibv_destroy_srq");
+    shared_.clear();
     std::printf("dropped\n");
   }
 
@@ -136,6 +198,9 @@ class Target {
       unsigned number = 0;
       int receives = 0;
       if (std::sscanf(line.c_str(), "pair %u %d", &number, &receives) == 2) pair(number, receives);
+      if (std::sscanf(line.c_str(), "extend %u %d", &number, &receives) == 2) {
+        extend(number, receives);
+      }
       if (line == "drop") drop();
       if (line == "look") look();
     }
@@ -175,6 +240,8 @@ class Target {
   HostileMemory memory_;
   ibv_qp* datagrams_;
   std::vector<ibv_qp*> pairs_;
+  std::vector<ibv_srq*> shared_;
+  ibv_xrcd* extended_ = nullptr;
   std::string input_;
   long received_ = 0;  // datagrams
 };
