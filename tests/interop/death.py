@@ -23,7 +23,8 @@ _WARM_UP = 20
 class Deaths:
     """Random points to die at, and what the survivor said about each death."""
 
-    def __init__(self):
+    def __init__(self, count):
+        self._count = count
         self._random = random.Random(harness.seed())
         self.reports = []
 
@@ -62,9 +63,9 @@ class Deaths:
         grown = late["rss_kb"] - early["rss_kb"]
         need(grown <= _RSS_SLACK_KB, f"memory grew by {grown} KiB in {len(self.reports)} deaths")
         slowest = max(report["delay_ns"] for report in self.reports)
-        print(f"{len(self.reports)} deaths noted, the slowest after {slowest / 1e6:.1f} ms; "
-              f"{late['fds']} descriptors, {late['threads']} threads, {late['rss_kb']} KiB, "
-              f"{grown:+} KiB since the start")
+        return (f"{len(self.reports)} of {self._count} deaths noted, the slowest after "
+                f"{slowest / 1e6:.1f} ms; descriptors {early['fds']} to {late['fds']}, threads "
+                f"{early['threads']} to {late['threads']}, memory {early['rss_kb']} KiB {grown:+}")
 
 
 def _kill(victim):
@@ -74,14 +75,14 @@ def _kill(victim):
     return killed_ns
 
 
-@cases.case("death.of_the_client", timeout_s=240)
-def death_of_the_client(stage):
-    deaths, port, program = Deaths(), harness.free_port(), harness.companion("survivor")
-    server = stage.start("survivor", program, "listen", _HOST, port)
+def of_the_client(stage, count, env=None):
+    """Returns what the survivor has at the end, for a table."""
+    deaths, port, program = Deaths(count), harness.free_port(), harness.companion("survivor")
+    server = stage.start("survivor", program, "listen", _HOST, port, env=env)
     server.await_listening(port)
-    for turn in range(DEATHS):
+    for turn in range(count):
         point = deaths.next_point()
-        victim = stage.start(f"victim {turn}", program, "connect", _HOST, say=True)
+        victim = stage.start(f"victim {turn}", program, "connect", _HOST, say=True, env=env)
         victim.say(f"{port} {-1 if point is None else point}")
         victim.expect("^connecting$" if point is None else "^reached$")
         killed_ns = _kill(victim)
@@ -89,17 +90,17 @@ def death_of_the_client(stage):
             deaths.note(server, killed_ns, established=point > 0)
         stage.forget(victim)
     need(server.process.poll() is None, "the survivor ended")
-    deaths.need_no_leak()
+    return deaths.need_no_leak()
 
 
-@cases.case("death.of_the_server", timeout_s=240)
-def death_of_the_server(stage):
-    deaths, program = Deaths(), harness.companion("survivor")
-    client = stage.start("survivor", program, "connect", _HOST, say=True)
-    for turn in range(DEATHS):
+def of_the_server(stage, count, env=None):
+    """The same of a client."""
+    deaths, program = Deaths(count), harness.companion("survivor")
+    client = stage.start("survivor", program, "connect", _HOST, say=True, env=env)
+    for turn in range(count):
         point, port = deaths.next_point(), harness.free_port()
         victim = stage.start(f"victim {turn}", program, "listen", _HOST, port,
-                             -1 if point is None else point)
+                             -1 if point is None else point, env=env)
         victim.await_listening(port)
         start = getattr(client, "read", 0)
         client.say(str(port))
@@ -109,4 +110,11 @@ def death_of_the_server(stage):
         stage.forget(victim)
     client.end_input()
     client.finish()
-    deaths.need_no_leak()
+    return deaths.need_no_leak()
+
+
+_TCP = {"WEFT_SAME_HOST": "off"}
+for _name, _run in (("of_the_client", of_the_client), ("of_the_server", of_the_server)):
+    cases.add(f"death.{_name}", lambda stage, run=_run: print(run(stage, DEATHS)), timeout_s=240)
+    cases.add(f"death.{_name}_tcp", lambda stage, run=_run: print(run(stage, DEATHS // 2, _TCP)),
+              timeout_s=240)

@@ -150,7 +150,7 @@ class Side:
         self.name, self.argv, self.lines = name, [str(word) for word in argv], []
         self._changed = threading.Condition()
         self._open = 2
-        ready = place.enter if place else lambda: None
+        ready = getattr(place, "enter", lambda: None)
 
         def before_program():  # in the child: nothing of a test survives the test
             _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -275,6 +275,7 @@ class Stage:
         self._looks = []  # the personality of each side that ran on the device
         self._scratch = None
         self.note = ""  # what the table of programs says beside "passed"
+        self.place = None  # of the sides that name none themselves
 
     def __enter__(self):
         return self
@@ -302,9 +303,13 @@ class Stage:
 
     def start(self, name, program, *arguments, options=(), place=None, env=None, say=False,
               privileged=False):
-        """Starts `weft run OPTIONS -- PROGRAM ARGUMENTS`."""
+        """Starts `weft run OPTIONS -- PROGRAM ARGUMENTS`. A place has enter(), which the process
+        calls before the program, or wrap(), which makes a longer command of it, or both."""
+        place = place or self.place
         path = program if os.sep in str(program) else installed(program)
         argv = [weft(), "run", *options, "--", path, *arguments]
+        if hasattr(place, "wrap"):
+            argv = place.wrap(argv)
         self.ran.append(f"{name}: " + shlex.join(
             ["weft", "run", *map(str, options), "--", os.path.basename(str(program)),
              *map(str, arguments)]))
@@ -352,7 +357,7 @@ def succeeds(*argv):
 
 def clean_environment():
     """Without what speaks to these tests only; the device warns of variables it does not know."""
-    ours = re.compile("WEFT_(BIN|TEST_LONG|INTEROP_.*)$")
+    ours = re.compile("WEFT_(BIN|TEST_LONG|INTEROP_.*|SOAK_.*)$")
     return {name: value for name, value in os.environ.items() if not ours.match(name)}
 
 
