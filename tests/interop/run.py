@@ -35,6 +35,7 @@ import hostile  # noqa: F401
 import hostile_layers  # noqa: F401
 import hostile_pairs  # noqa: F401
 import killed  # noqa: F401
+import killed_peer  # noqa: F401
 import left_to_kernel  # noqa: F401
 import libfabric  # noqa: F401
 import lids  # noqa: F401

@@ -41,8 +41,8 @@ TEST(Processes, AKilledPeerIsNoticedAndEverythingOpenFails) {
     server.signal(SIGKILL);
     until(loop, [&] { return log.endings.size() == 1; });
     EXPECT_EQ(log.failed.size(), taken);
-    EXPECT_NE(log.endings[0].by, Ending::By::us);
-    EXPECT_NE(log.endings[0].by, Ending::By::peer);
+    EXPECT_EQ(log.endings[0].by, Ending::By::cut);
+    EXPECT_EQ(log.endings[0].error_number, ECONNRESET);
   });
 }
 

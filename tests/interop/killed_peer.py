@@ -1,0 +1,37 @@
+"""What a program sees when its peer is killed: each row of the first table of docs/killed-peers.md,
+over both carriers."""
+
+import pathlib
+import re
+
+import cases
+import harness
+from harness import need
+
+_CARRIERS = (("over TCP", "off"), ("within one host", "auto"))
+
+
+def _rows():
+    """By the name of the test: what the page says of TCP and of one host."""
+    page = pathlib.Path(__file__).resolve().parents[2] / "docs/killed-peers.md"
+    found = re.findall(r"^\| [^|]+ \| ([^|]+) \| ([^|]+) \| `interop\.killed_peer\.(\w+)` \|$",
+                       page.read_text(), re.MULTILINE)
+    need(found, "docs/killed-peers.md has no table")
+    return {name: (tcp, tcp if local == "the same" else local) for tcp, local, name in found}
+
+
+def _case(name):
+    def run(stage):
+        for (carrier, same_host), expected in zip(_CARRIERS, _rows()[name]):
+            side = stage.start(f"{name} {carrier}", harness.companion("killed_peer"), name,
+                               env={"WEFT_SAME_HOST": same_host})
+            side.finish()
+            seen = side.expect("^outcome: (.*)$")[1]
+            expected = expected.replace("`", "")
+            need(seen == expected, f"{carrier}: {seen}; docs/killed-peers.md: {expected}")
+
+    return run
+
+
+for _name in _rows():
+    cases.add(f"killed_peer.{_name}", _case(_name))
