@@ -38,6 +38,8 @@ class Tests:
             elif path.suffix == ".py" and path.parent.name == "interop":
                 texts = TEXT.findall(house.read(path))
                 self.cases.update(HOLE.sub("x", text) for text in texts)
+            elif path.suffix == ".py":
+                self.programs.add(path.stem)
 
     def has(self, name):
         if name in self.programs:

@@ -1,5 +1,6 @@
 """Programs in sandboxes: as another user, without privileges, in namespaces, under a seccomp filter
-that allows what docs/security.md lists, and where no file can be written.
+that allows what docs/security.md lists, where no file can be written, without /dev/shm, and in a
+container of an ordinary user.
 
 A place of these tests is entered by each side between fork and exec (harness.Side).
 """
@@ -10,6 +11,8 @@ import pathlib
 import re
 import shutil
 import struct
+import subprocess
+import tempfile
 
 import cases
 import harness
@@ -65,6 +68,95 @@ class NoPrivileges:
         _no_new_privileges()
 
 
+def _need_mount_namespaces():
+    if not harness.succeeds("unshare", "--user", "--map-root-user", "--mount", "true"):
+        raise Skip("no mount namespaces")
+
+
+def _enter_mount_namespace():
+    user, group = os.geteuid(), os.getegid()
+    _check(_LIBC.unshare(_CLONE_NEWUSER | _CLONE_NEWNS), "unshare")
+    for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"),
+                       ("gid_map", f"0 {group} 1")):
+        with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
+            file.write(text)
+    _check(_LIBC.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "private mounts")
+
+
+class NoSharedMemory:
+    """A mount namespace whose /dev has the usual devices and no folder: POSIX shared memory and
+    semaphores fail."""
+
+    _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+
+    def __init__(self):
+        _need_mount_namespaces()
+        if not os.path.isdir("/dev/shm"):
+            raise Skip("there is no /dev/shm here")
+
+    @classmethod
+    def enter(cls):
+        _enter_mount_namespace()
+        _check(_LIBC.mount(b"none", b"/dev/shm", b"tmpfs", 0, b"size=64k,mode=755"), "a new /dev")
+        for name in cls._DEVICES:
+            path = f"/dev/shm/{name}"
+            with open(path, "wb"):
+                pass
+            _check(_LIBC.mount(f"/dev/{name}".encode(), path.encode(), None, _MS_BIND, None), path)
+        _check(_LIBC.mount(b"/dev/shm", b"/dev", None, _MS_BIND | _MS_REC, None), "/dev")
+        need(os.listdir("/dev") and not os.path.exists("/dev/shm"), "/dev/shm is still there")
+
+
+class Container(OrdinaryUser):
+    """A container of podman, started by an ordinary user. Its files are the host's /usr and this
+    build, read-only; its network is the host's; podman's own seccomp filter is in force. Each side
+    has a container and with it a process namespace of its own."""
+
+    _RUNTIMES = ("runc", "crun")  # crun refuses hosts with both versions of control groups
+    _END_S = 100  # a container outlives podman
+
+    def __init__(self):
+        super().__init__()
+        harness.installed("podman")
+        self._folder = pathlib.Path(tempfile.mkdtemp(prefix="weft-container-"))
+        self._make_files()
+        failed = "no runtime of podman is installed"
+        for self._runtime in filter(shutil.which, self._RUNTIMES):
+            done = subprocess.run(self.wrap(["true"]), capture_output=True, text=True, check=False,
+                                  stdin=subprocess.DEVNULL, timeout=harness.WAIT_S,
+                                  preexec_fn=self.enter)
+            if done.returncode == 0:
+                return
+            failed = f"{self._runtime}: {done.stderr.strip().splitlines()[-1:]}"
+        self.close()
+        raise Skip(f"podman cannot run a container here: {failed}")
+
+    def _make_files(self):
+        """The root has links to what is in the host's /usr, as the host's own."""
+        root = self._folder / "root"
+        for name in ("run", "root", *(f"root/{each}" for each in (
+                "usr", "run", "proc", "dev", "sys", "etc", "tmp"))):
+            (self._folder / name).mkdir()
+        for name in ("bin", "lib", "lib32", "lib64", "sbin"):
+            if os.path.islink(f"/{name}"):
+                (root / name).symlink_to(os.readlink(f"/{name}"))
+        if os.geteuid() == 0:
+            for path in (self._folder, *self._folder.rglob("*")):
+                os.chown(path, _NOBODY, _NOBODY, follow_symlinks=False)
+
+    def wrap(self, argv):
+        build = str(pathlib.Path(harness.weft()).resolve().parents[1])
+        return ["env", f"HOME={self._folder}", f"XDG_RUNTIME_DIR={self._folder}/run",
+                "podman", "--runtime", self._runtime, "--cgroup-manager=cgroupfs",
+                "--storage-driver=vfs", "--log-level=fatal", "run", "--rm", "--env-host",
+                "--network=host", "-v", "/usr:/usr:ro", "-v", f"{build}:{build}:ro",
+                "--rootfs", str(self._folder / "root"),
+                "timeout", "-k", "1", str(self._END_S), *map(str, argv)]
+
+    def close(self):
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
 class ReadOnly:
     """A mount namespace in which the root is read-only and the usual places for files are empty and
     read-only."""
@@ -72,19 +164,11 @@ class ReadOnly:
     _COVERED = ("/tmp", "/var/tmp", "/dev/shm", "/run")
 
     def __init__(self):
-        command = ["unshare", "--user", "--map-root-user", "--mount", "true"]
-        if not harness.succeeds(*command):
-            raise Skip("no mount namespaces")
+        _need_mount_namespaces()
 
     @classmethod
     def enter(cls):
-        user, group = os.geteuid(), os.getegid()
-        _check(_LIBC.unshare(_CLONE_NEWUSER | _CLONE_NEWNS), "unshare")
-        for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"),
-                           ("gid_map", f"0 {group} 1")):
-            with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
-                file.write(text)
-        _check(_LIBC.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "private mounts")
+        _enter_mount_namespace()
         for path in cls._COVERED:
             if os.path.isdir(path):
                 _check(_LIBC.mount(b"none", path.encode(), b"tmpfs", _MS_RDONLY, b"size=4k"), path)
@@ -187,8 +271,44 @@ def set_user_id(stage):
         need(len(files) == written, f"mode {mode:o}: the program has written {files}")
 
 
+# Each runs in each place, beside those above. What a place itself forbids is left out there.
+_PROGRAMS = ("ibv_devinfo.verbose", "ibv_uc_pingpong.events", "ibv_srq_pingpong.events",
+             "ucmatose.ipv4", "rdma_server.ipv4", "ib_send_bw.raw_inline",
+             "ib_read_bw.raw_bidirectional", "ib_atomic_bw.raw_cmp_and_swap", "rstream.poll",
+             "udaddy.ipv4")
+
+
+def _all_in_place(kind):
+    def run(stage):
+        place = kind()
+        try:
+            for name in _PROGRAMS:
+                _run_in(stage, place, name)
+        finally:
+            if hasattr(place, "close"):
+                place.close()
+
+    return run
+
+
+def _run_in(stage, place, name):
+    try:
+        with harness.Stage() as inner:
+            inner.place = place
+            cases.CASES[name].run(inner)
+            stage.ran += inner.ran
+    except harness.Failure as failure:
+        raise harness.Failure(f"{name}: {failure}") from failure
+
+
+for _name, _kind in (("user", OrdinaryUser), ("no_privileges", NoPrivileges),
+                     ("read_only", ReadOnly), ("seccomp", Seccomp),
+                     ("no_shared_memory", NoSharedMemory), ("container", Container)):
+    cases.add(f"sandbox.programs_{_name}", _all_in_place(_kind), timeout_s=300)
+
 for _program in ("rping", "ibv_rc_pingpong", "ibv_ud_pingpong"):
     for _name, _kind in (("user", OrdinaryUser), ("no_privileges", NoPrivileges),
-                         ("read_only", ReadOnly), ("seccomp", Seccomp)):
+                         ("read_only", ReadOnly), ("seccomp", Seccomp),
+                         ("no_shared_memory", NoSharedMemory)):
         cases.add(f"{_program}.sandbox_{_name}", _in_place(_program, _kind))
     cases.add(f"{_program}.sandbox_namespace", _in_namespace(_program))
