@@ -364,7 +364,7 @@ void LocalCarrier::forget_memory(const std::byte* base, std::size_t length_bytes
                                  QueuePairLock& lock) {
   if (stream_) return stream_->forget_memory(base, length_bytes, lock);
   // The peer's device may be copying for a request of this side, from or to the same memory.
-  link_->requester.withdraw_request();
+  link_->requester.withdraw_request(base, length_bytes);
   link_->connection.await_access();
 }
 

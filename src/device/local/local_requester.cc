@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 
 #include "base/guarded_memory.h"
 #include "device/memory/can_access.h"
@@ -478,9 +479,19 @@ void LocalRequester::take_reply(const inbox::AccessReply& reply) {
   advance();
 }
 
-// The peer's device may be about to copy from or to the memory of the oldest request.
-void LocalRequester::withdraw_request() {
-  if (!reply_awaited_) return;
+// Whether the oldest request names this memory, or memory that has left the table of regions.
+bool LocalRequester::uses(const std::byte* base, std::size_t length_bytes) {
+  if (!gather(pending_.front().request)) return true;
+  return std::any_of(local_.begin(), local_.end(), [&](const iovec& piece) {
+    const auto* const at = static_cast<const std::byte*>(piece.iov_base);
+    return std::less()(at, base + length_bytes) && std::less()(base, at + piece.iov_len);
+  });
+}
+
+// The peer's device may be about to copy from or to the memory of the oldest request. A request
+// that uses other memory goes on.
+void LocalRequester::withdraw_request(const std::byte* base, std::size_t length_bytes) {
+  if (!reply_awaited_ || !uses(base, length_bytes)) return;
   // The peer looks at it before each copy; one that has begun is awaited.
   connection_.own().withdrawn.store(requests_, std::memory_order_seq_cst);
   connection_.await_access();

@@ -46,8 +46,8 @@ class LocalRequester {
   // The answer to the access that the peer's device was asked for.
   void take_reply(const inbox::AccessReply& reply);
   // Memory here is being deregistered: returns when the peer's device does not use it for a request
-  // any more. The request then fails, as if the memory had not been registered.
-  void withdraw_request();
+  // any more. A request that names it then fails, as if the memory had not been registered.
+  void withdraw_request(const std::byte* base, std::size_t length_bytes);
   [[nodiscard]] bool idle() const { return pending_.empty(); }
   void add_counters(QueuePairCounters& counters) const { wait_.add_counters(counters); }
 
@@ -75,6 +75,7 @@ class LocalRequester {
   [[nodiscard]] std::size_t execute_writes();
   [[nodiscard]] bool add_write(const iwarp::WorkRequest& work);
   [[nodiscard]] bool gather(const iwarp::WorkRequest& work);
+  [[nodiscard]] bool uses(const std::byte* base, std::size_t length_bytes);
   [[nodiscard]] bool add_local(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome execute_send(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome execute_send_invalidate(const iwarp::WorkRequest& work);
