@@ -42,9 +42,4 @@ std::unique_ptr<Core> AddressResolution::make() {
   return std::make_unique<Core>(std::move(events_), std::move(id_), options_);
 }
 
-void check_woken(Woken woken, const std::string& what) {
-  if (woken == Woken::timed_out) throw Error(ETIMEDOUT, "cannot " + what);
-  if (woken == Woken::stopped) throw Error(ECANCELED, "cannot " + what);
-}
-
 }  // namespace weft::connection::detail

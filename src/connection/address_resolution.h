@@ -30,8 +30,4 @@ class AddressResolution : public Condition {
   rdma_cm_event_type expected_event_ = RDMA_CM_EVENT_ADDR_RESOLVED;
 };
 
-// Throws Error(ETIMEDOUT) or Error(ECANCELED) if a wait did not end with Woken::ready. `what` names
-// the operation, as in "connect to 192.0.2.1".
-void check_woken(Woken woken, const std::string& what);
-
 }  // namespace weft::connection::detail

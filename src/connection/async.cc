@@ -7,7 +7,7 @@
 #include "connection/address_resolution.h"
 #include "connection/core_waits.h"
 #include "connection/listener_state.h"
-#include "connection/suspension.h"
+#include "verbs/host_lookup.h"
 
 namespace weft::connection {
 
@@ -46,11 +46,13 @@ struct Async::Parts {
 
 // --- Connecting ----------------------------------------------------------------------------------
 
-// The name is looked up in the constructor of AddressResolution, before the first suspension.
+// The constructor of AddressResolution gets a numeric address, so that it need not wait.
 Task<Prepared> Async::Parts::prepare(Executor& executor, Address peer, Deadline deadline,
                                      Options options, std::stop_token stop) {
   Suspension suspension(executor, deadline, std::move(stop));
-  detail::AddressResolution resolution(peer, options);
+  const Address numeric =
+      co_await verbs::detail::look_up(suspension, options.backend, std::move(peer));
+  detail::AddressResolution resolution(numeric, options);
   const Woken woken = co_await until(suspension, resolution);
   check_woken(woken, resolution.what());
   co_return Prepared(resolution.make());
@@ -228,6 +230,54 @@ Task<std::optional<Outcome>> Async::receive(Connection& connection, LocalSlice i
                                             std::uint64_t id) const {
   const auto post = [into, id](detail::Core& core, detail::AwaitedRequest& awaited) {
     return core.post_receive(std::span(&into, 1), id, &awaited);
+  };
+  return Parts::request(*executor_, connection.core(), Queue::receive, post, deadline,
+                        std::move(stop));
+}
+
+// The connection holds the slice from the moment when the request is posted.
+Task<std::optional<Outcome>> Async::send(Connection& connection, KeptSlice from, Deadline deadline,
+                                         std::stop_token stop, std::uint64_t id) const {
+  const auto post = [from, id](detail::Core& core, detail::AwaitedRequest& awaited) {
+    return core.post_send(std::span(&from.slice(), 1), id, SendFlags::signaled, &awaited, &from);
+  };
+  return Parts::request(*executor_, connection.core(), Queue::send, post, deadline,
+                        std::move(stop));
+}
+
+Task<std::optional<Outcome>> Async::write(Connection& connection, KeptSlice from, RemoteBuffer to,
+                                          std::uint64_t offset_bytes, Deadline deadline,
+                                          std::stop_token stop, std::uint64_t id) const {
+  const auto post = [from, to, offset_bytes, id](detail::Core& core,
+                                                 detail::AwaitedRequest& awaited) {
+    const std::span piece(&from.slice(), 1);
+    const auto part = detail::part_of(to, offset_bytes, piece);
+    if (!part) return EMSGSIZE;
+    return core.post_write(piece, *part, id, SendFlags::signaled, &awaited, &from);
+  };
+  return Parts::request(*executor_, connection.core(), Queue::send, post, deadline,
+                        std::move(stop));
+}
+
+Task<std::optional<Outcome>> Async::read(Connection& connection, KeptSlice into, RemoteBuffer from,
+                                         std::uint64_t offset_bytes, Deadline deadline,
+                                         std::stop_token stop, std::uint64_t id) const {
+  const auto post = [into, from, offset_bytes, id](detail::Core& core,
+                                                   detail::AwaitedRequest& awaited) {
+    const std::span piece(&into.slice(), 1);
+    const auto part = detail::part_of(from, offset_bytes, piece);
+    if (!part) return EMSGSIZE;
+    return core.post_read(piece, *part, id, SendFlags::signaled, &awaited, &into);
+  };
+  return Parts::request(*executor_, connection.core(), Queue::send, post, deadline,
+                        std::move(stop));
+}
+
+Task<std::optional<Outcome>> Async::receive(Connection& connection, KeptSlice into,
+                                            Deadline deadline, std::stop_token stop,
+                                            std::uint64_t id) const {
+  const auto post = [into, id](detail::Core& core, detail::AwaitedRequest& awaited) {
+    return core.post_receive(std::span(&into.slice(), 1), id, &awaited, &into);
   };
   return Parts::request(*executor_, connection.core(), Queue::receive, post, deadline,
                         std::move(stop));

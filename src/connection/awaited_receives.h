@@ -1,11 +1,14 @@
-// The receives whose outcome goes to a coroutine of its own instead of Connection::await().
+// The receives whose outcome goes to a coroutine of its own instead of Connection::await(), and
+// those that keep their slice until they have completed.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "connection/requests.h"
+#include "weft/verbs/kept_slice.hpp"
 
 namespace weft::connection::detail {
 
@@ -16,19 +19,21 @@ class AwaitedReceives {
   struct Receive {
     std::uint64_t user_id;
     AwaitedRequest* awaited;  // null: Connection::await() returns the outcome
+    verbs::KeptSlice kept;
   };
 
   // Returns the wr_id to post with.
-  [[nodiscard]] std::uint64_t add(std::uint64_t user_id, AwaitedRequest* awaited) {
+  [[nodiscard]] std::uint64_t add(std::uint64_t user_id, AwaitedRequest* awaited,
+                                  verbs::KeptSlice kept = {}) {
     const std::uint64_t id = Requests::mark | (++last_ & ~(std::uint64_t{0xFFFF} << 48));
-    receives_.emplace(id, Receive{user_id, awaited});
+    receives_.emplace(id, Receive{user_id, awaited, std::move(kept)});
     return id;
   }
   // Removes the receive that has completed, or could not be posted; nothing if it is the user's.
   std::optional<Receive> finish(std::uint64_t id) {
     const auto found = receives_.find(id);
     if (found == receives_.end()) return std::nullopt;
-    const Receive receive = found->second;
+    Receive receive = std::move(found->second);
     receives_.erase(found);
     return receive;
   }

@@ -37,6 +37,10 @@ int Endpoint::post_receive(std::span<const LocalSlice> into, std::uint64_t id) {
   return core_->post_receive(into, id);
 }
 
+int Endpoint::post_receive(const KeptSlice& into, std::uint64_t id) {
+  return core_->post_receive(std::span(&into.slice(), 1), id, nullptr, &into);
+}
+
 std::string Endpoint::local_address() const {
   return core_->id().local_address();
 }
@@ -125,6 +129,24 @@ int Connection::post_read(std::span<const LocalSlice> into, const RemoteBuffer& 
                           std::uint64_t offset_bytes, std::uint64_t id, SendFlags flags) {
   const auto part = detail::part_of(from, offset_bytes, into);
   return part ? core().post_read(into, *part, id, flags) : EMSGSIZE;
+}
+
+int Connection::post_send(const KeptSlice& from, std::uint64_t id, SendFlags flags) {
+  return core().post_send(std::span(&from.slice(), 1), id, flags, nullptr, &from);
+}
+
+int Connection::post_write(const KeptSlice& from, const RemoteBuffer& to,
+                           std::uint64_t offset_bytes, std::uint64_t id, SendFlags flags) {
+  const std::span piece(&from.slice(), 1);
+  const auto part = detail::part_of(to, offset_bytes, piece);
+  return part ? core().post_write(piece, *part, id, flags, nullptr, &from) : EMSGSIZE;
+}
+
+int Connection::post_read(const KeptSlice& into, const RemoteBuffer& from,
+                          std::uint64_t offset_bytes, std::uint64_t id, SendFlags flags) {
+  const std::span piece(&into.slice(), 1);
+  const auto part = detail::part_of(from, offset_bytes, piece);
+  return part ? core().post_read(piece, *part, id, flags, nullptr, &into) : EMSGSIZE;
 }
 
 int Connection::post_send_with_immediate(const LocalSlice& from, std::uint32_t immediate,

@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "connection/awaited_receives.h"
+#include "connection/conditions.h"
 #include "connection/control.h"
 #include "connection/greeting_wire.h"
+#include "connection/kept_requests.h"
 #include "connection/private_data_wire.h"
 #include "connection/requests.h"
-#include "connection/wait_queue.h"
-#include "connection/waiting.h"
 #include "weft/connection/connection.hpp"
 
 namespace weft::connection::detail {
@@ -67,14 +67,17 @@ class Core {
 
   // --- Requests
   // These return 0 or an errno. The outcome goes to `awaited` if it is not null, else to collect().
+  // `kept`, if it is not null, is held until the request has completed.
   int post_receive(std::span<const LocalSlice> into, std::uint64_t id,
-                   AwaitedRequest* awaited = nullptr);
+                   AwaitedRequest* awaited = nullptr, const verbs::KeptSlice* kept = nullptr);
   int post_send(std::span<const LocalSlice> from, std::uint64_t id, SendFlags flags,
-                AwaitedRequest* awaited = nullptr);
+                AwaitedRequest* awaited = nullptr, const verbs::KeptSlice* kept = nullptr);
   int post_write(std::span<const LocalSlice> from, const RemoteBuffer& to, std::uint64_t id,
-                 SendFlags flags, AwaitedRequest* awaited = nullptr);
+                 SendFlags flags, AwaitedRequest* awaited = nullptr,
+                 const verbs::KeptSlice* kept = nullptr);
   int post_read(std::span<const LocalSlice> into, const RemoteBuffer& from, std::uint64_t id,
-                SendFlags flags, AwaitedRequest* awaited = nullptr);
+                SendFlags flags, AwaitedRequest* awaited = nullptr,
+                const verbs::KeptSlice* kept = nullptr);
 
   int post_send_with_immediate(const LocalSlice& from, std::uint32_t immediate, std::uint64_t id,
                                SendFlags flags);
@@ -153,6 +156,7 @@ class Core {
   struct Kind {
     bool internal = false;
     AwaitedRequest* awaited = nullptr;
+    const verbs::KeptSlice* kept = nullptr;
   };
   // Calls `post` with the wr_id and the flags to post with. posting_ must be held.
   template <typename Post>
@@ -178,15 +182,18 @@ class Core {
   verbs::ProtectionDomain domain_;
   Side send_;
   Side receive_;
+  // Before the queue pair, and so destroyed after it: what they keep is in use until then.
+  KeptRequests kept_requests_;
+  AwaitedReceives awaited_receives_;
   verbs::QueuePair queue_pair_;
   std::optional<Control> control_;
   std::vector<std::byte> peer_private_data_;
   std::optional<Advertisement> initial_advertisement_;  // sent with the peer's private data
 
-  std::mutex posting_;  // guards the send queue, its requests and outcomes, the control region
+  // Guards the send queue, its requests and outcomes, what they keep, and the control region.
+  std::mutex posting_;
   Requests requests_;
   std::mutex receiving_;  // guards the outcomes of receives, and the awaited ones
-  AwaitedReceives awaited_receives_;
   std::array<std::deque<Outcome>, 2> outcomes_;
   std::array<WaitQueue, 2> wait_queues_;
   AdvertisementPoll advertisement_poll_;

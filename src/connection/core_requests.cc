@@ -46,40 +46,42 @@ int Core::post(std::uint64_t id, SendFlags flags, const Kind& kind, const Post& 
   const int failed = post(posting.id, with_signal(flags, posting.signaled));
   // The device has not accepted it, so no completion will come for its entry.
   if (failed) requests_.drop_last();
+  if (!failed && kind.kept) kept_requests_.add(posting.id, *kind.kept);
   if (failed == ENOMEM && kind.awaited) kind.awaited->device_queue_full = true;
   return failed;
 }
 
-// An awaited receive is posted with the lock held, so that its completion finds it.
-int Core::post_receive(std::span<const LocalSlice> into, std::uint64_t id,
-                       AwaitedRequest* awaited) {
+// A receive that is awaited, or keeps its slice, is posted with the lock held, so that its
+// completion finds it.
+int Core::post_receive(std::span<const LocalSlice> into, std::uint64_t id, AwaitedRequest* awaited,
+                       const verbs::KeptSlice* kept) {
   std::unique_lock lock(receiving_, std::defer_lock);
-  if (awaited) {
+  if (awaited || kept) {
     lock.lock();
-    id = awaited_receives_.add(id, awaited);
+    id = awaited_receives_.add(id, awaited, kept ? *kept : verbs::KeptSlice());
   }
   ++end_.receives_under_way;  // before the device can complete it
   const int failed = queue_pair_.post_receive(into, id);
   if (failed) --end_.receives_under_way;
-  if (failed && awaited) {
-    static_cast<void>(awaited_receives_.finish(id));
-    awaited->device_queue_full = failed == ENOMEM;
-  }
+  if (failed && lock) static_cast<void>(awaited_receives_.finish(id));
+  if (failed && awaited) awaited->device_queue_full = failed == ENOMEM;
   return failed;
 }
 
 int Core::post_send(std::span<const LocalSlice> from, std::uint64_t id, SendFlags flags,
-                    AwaitedRequest* awaited) {
+                    AwaitedRequest* awaited, const verbs::KeptSlice* kept) {
   const std::lock_guard lock(posting_);
-  return post(id, flags, {.awaited = awaited}, [&](std::uint64_t wr_id, SendFlags with) {
+  const Kind kind{.awaited = awaited, .kept = kept};
+  return post(id, flags, kind, [&](std::uint64_t wr_id, SendFlags with) {
     return queue_pair_.post_send(from, wr_id, with);
   });
 }
 
 int Core::post_write(std::span<const LocalSlice> from, const RemoteBuffer& to, std::uint64_t id,
-                     SendFlags flags, AwaitedRequest* awaited) {
+                     SendFlags flags, AwaitedRequest* awaited, const verbs::KeptSlice* kept) {
   const std::lock_guard lock(posting_);
-  return post(id, flags, {.awaited = awaited}, [&](std::uint64_t wr_id, SendFlags with) {
+  const Kind kind{.awaited = awaited, .kept = kept};
+  return post(id, flags, kind, [&](std::uint64_t wr_id, SendFlags with) {
     return queue_pair_.post_write(from, to, wr_id, with);
   });
 }
@@ -134,7 +136,7 @@ int Core::post_compare_and_swap(const LocalSlice& before, const RemoteBuffer& ta
 // use then, so the call does not fail; the last part that was posted reports the failure.
 // Therefore all parts are posted signaled.
 int Core::post_read(std::span<const LocalSlice> into, const RemoteBuffer& from, std::uint64_t id,
-                    SendFlags flags, AwaitedRequest* awaited) {
+                    SendFlags flags, AwaitedRequest* awaited, const verbs::KeptSlice* kept) {
   const std::lock_guard lock(posting_);
   const std::size_t reads =
       std::max<std::size_t>((into.size() + read_slices_ - 1) / read_slices_, 1);
@@ -148,7 +150,7 @@ int Core::post_read(std::span<const LocalSlice> into, const RemoteBuffer& from, 
     std::uint64_t bytes = 0;
     for (const auto& slice : part) bytes += slice.size_bytes();
     // The parts before the last are internal requests: the user gets one outcome for all.
-    const Kind kind{.internal = !last, .awaited = last ? awaited : nullptr};
+    const Kind kind{.internal = !last, .awaited = last ? awaited : nullptr, .kept = kept};
     const int failed = post(
         id, last ? flags : SendFlags::signaled, kind, [&](std::uint64_t wr_id, SendFlags with) {
           return queue_pair_.post_read(part, from.slice(offset, bytes), wr_id, with);
@@ -174,6 +176,7 @@ void Core::collect_sends() {
       outcomes_[0].push_back(outcome_of(completion, completion.id()));
       return;
     }
+    kept_requests_.release(completion.id());
     const auto finished = requests_.finish(completion.id(), completion.ok());
     if (!finished || !finished->report) return;
     Outcome outcome = outcome_of(completion, finished->user_id);

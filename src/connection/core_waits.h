@@ -7,7 +7,7 @@
 
 #include "connection/conditions.h"
 #include "connection/core.h"
-#include "connection/wait_queue.h"
+#include "verbs/polling_condition.h"
 
 namespace weft::connection::detail {
 
@@ -21,29 +21,28 @@ struct AwaitedRequest {
   bool device_queue_full = false;
 };
 
-// Waits for completions of a queue. Only the first waiter of the queue polls and arms it, see
-// wait_queue.h; it calls `take` until that returns true or the connection has ended.
-class QueueCondition : public Condition {
+// Waits for completions of a queue. The first waiter of the queue calls `take` until that returns
+// true or the connection has ended.
+class QueueCondition : public verbs::detail::PollingCondition {
  public:
   // `take` polls the queue and returns true if the condition is fulfilled.
   QueueCondition(Core& core, Queue queue, std::function<bool()> take)
-      : core_(core), queue_(queue), take_(std::move(take)), entry_(core.wait_queue(queue)) {}
+      : PollingCondition(core.wait_queue(queue), core.side(queue).channel, core.side(queue).queue),
+        core_(core),
+        queue_(queue),
+        take_(std::move(take)) {}
 
   [[nodiscard]] bool holds() override;
   [[nodiscard]] Descriptors descriptors() const override;
 
  protected:
-  // True if another waiter's polling has fulfilled this condition.
-  [[nodiscard]] virtual bool settled() = 0;
   [[nodiscard]] Queue queue() const { return queue_; }
   Core& core_;
 
  private:
-  friend class AwaitedRequestCondition;
+  [[nodiscard]] bool poll_and_test() final { return take_(); }
   Queue queue_;
   std::function<bool()> take_;
-  WaitQueueEntry entry_;
-  bool was_first_ = false;
 };
 
 // `count` outcomes of a queue, or fewer if the connection has ended.

@@ -11,14 +11,6 @@
 #include "weft/verbs/context.hpp"
 
 namespace weft::verbs {
-namespace {
-
-// A queue pair that rdma_cm has made is called through the table of its id.
-const detail::Table& table_of(const detail::QueuePairState& state) {
-  return state.id ? state.id->channel->table : state.domain->context->table;
-}
-
-}  // namespace
 
 QueuePair::QueuePair(std::shared_ptr<detail::QueuePairState> state)
     : state_(std::move(state)), raw_(state_->raw) {}
@@ -28,7 +20,7 @@ void QueuePair::modify(const ibv_qp_attr& attributes, int mask) const {
   const ibv_qp_state before = state();
   // The C function takes a pointer that is not const.
   ibv_qp_attr copy = attributes;
-  const int failed = table_of(*state_).modify_qp(raw(), &copy, mask);
+  const int failed = detail::table_of(*state_).modify_qp(raw(), &copy, mask);
   if (!failed) return;
   // A modification without IBV_QP_STATE leaves the state as it is.
   const ibv_qp_state wanted = mask & IBV_QP_STATE ? attributes.qp_state : before;
@@ -76,14 +68,14 @@ void QueuePair::fail() const {
 // The LID of the group is 0: on Ethernet a group has a GID only.
 void QueuePair::join_group(const Gid& group) const {
   const ibv_gid gid = group.raw();
-  const int failed = table_of(*state_).attach_mcast(raw(), &gid, 0);
+  const int failed = detail::table_of(*state_).attach_mcast(raw(), &gid, 0);
   if (failed == 0) return;
   detail::fail(failed, fmt::format("queue pair {:#x} cannot join {}", number(), group.to_string()));
 }
 
 void QueuePair::leave_group(const Gid& group) const {
   const ibv_gid gid = group.raw();
-  const int failed = table_of(*state_).detach_mcast(raw(), &gid, 0);
+  const int failed = detail::table_of(*state_).detach_mcast(raw(), &gid, 0);
   if (failed == 0) return;
   detail::fail(failed,
                fmt::format("queue pair {:#x} cannot leave {}", number(), group.to_string()));
@@ -91,7 +83,8 @@ void QueuePair::leave_group(const Gid& group) const {
 
 QueuePair::Attributes QueuePair::query(int mask) const {
   Attributes found{};
-  const int failed = table_of(*state_).query_qp(raw(), &found.current, mask, &found.initial);
+  const int failed =
+      detail::table_of(*state_).query_qp(raw(), &found.current, mask, &found.initial);
   if (failed) detail::fail(failed, fmt::format("cannot query queue pair {:#x}", number()));
   return found;
 }

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 #include <netdb.h>
 
+#include <array>
 #include <stdexcept>
 #include <utility>
 
 #include "verbs/capacity.h"
 #include "verbs/failure.h"
+#include "verbs/host_lookup.h"
 #include "verbs/state.h"
 #include "verbs/tables.h"
 #include "verbs/waiting.h"
@@ -245,6 +247,19 @@ void Id::listen(int backlog) const {
 void Id::adopt(int connection) const {
   check_minus_one(state_->channel->table.adopt(raw_, connection),
                   "cannot take over a TCP connection");
+}
+
+// As text, so that it goes through the same calls as an address of the program.
+Address detail::numeric_address(Backend backend, const Address& address) {
+  const Resolved resolved(choose(backend).table, address, 0);
+  const sockaddr* const found = resolved.destination();
+  const auto bytes = found->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  std::array<char, NI_MAXHOST> text{};
+  const int failed = getnameinfo(found, static_cast<socklen_t>(bytes), text.data(), text.size(),
+                                 nullptr, 0, NI_NUMERICHOST);
+  if (failed != 0)
+    fail(EINVAL, fmt::format("\"{}\" has an address of no known kind", address.host));
+  return {text.data(), address.port};
 }
 
 void Id::resolve_address(const Address& peer, std::chrono::milliseconds timeout) const {

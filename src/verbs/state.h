@@ -237,4 +237,9 @@ struct QueuePairState {
   ibv_qp* raw = nullptr;
 };
 
+// A queue pair that rdma_cm has made is called through the table of its id.
+[[nodiscard]] inline const Table& table_of(const QueuePairState& state) {
+  return state.id ? state.id->channel->table : state.domain->context->table;
+}
+
 }  // namespace weft::verbs::detail

@@ -7,8 +7,9 @@
 #include <set>
 #include <thread>
 
-#include "connection/loops.h"
 #include "support/host.h"
+#include "support/loops.h"
+#include "weft/connection.hpp"
 
 namespace weft::connection::testing {
 namespace {
@@ -17,19 +18,11 @@ using namespace std::chrono_literals;
 constexpr auto patience = 30s;
 
 template <typename Loop>
-class AsyncConnection : public ::testing::Test {
+class AsyncConnection : public test::InLoop<Loop> {
  protected:
-  // Runs all tasks to their ends.
-  template <typename... Tasks>
-  void run(Tasks... tasks) {
-    int left = sizeof...(tasks);
-    (loop.start(count_down(std::move(tasks), left)), ...);
-    while (left > 0) loop.step(patience);
-  }
-
   // Connects both sides with coroutines.
   void connect_sides(const Options& options = {}) {
-    run(
+    this->run(
         [](auto& self, Options wanted) -> Task<> {
           self.listener.emplace(Address{test::host(), 0}, wanted);
           self.passive.emplace(co_await self.async.accept(*self.listener, patience));
@@ -40,27 +33,13 @@ class AsyncConnection : public ::testing::Test {
         }(*this, options));
   }
 
-  Loop loop;
-  Async async{loop.executor()};
+  Async async{this->loop.executor()};
   std::optional<Listener> listener;
   std::optional<Connection> active;
   std::optional<Connection> passive;
-
- private:
-  static Task<> count_down(Task<> task, int& left) {
-    co_await task;
-    --left;
-  }
 };
 
-using Loops = ::testing::Types<OwnLoop, AsioLoop>;
-struct Names {
-  template <typename T>
-  static std::string GetName(int) {
-    return std::is_same_v<T, OwnLoop> ? "Own" : "Asio";
-  }
-};
-TYPED_TEST_SUITE(AsyncConnection, Loops, Names);
+TYPED_TEST_SUITE(AsyncConnection, test::Loops, test::LoopNames);
 
 // Receives of coroutines and of await() do not take each other's outcomes.
 TYPED_TEST(AsyncConnection, ReceivesGoToTheirOwnCoroutine) {

@@ -18,8 +18,9 @@
 // connect, accept a Request   the attempt is abandoned; the peer sees a rejection or a disconnect
 // next, accept from Listener  the listener keeps listening and keeps the requests that were not
 // taken
-// send, write, read, receive  the request stays posted: its buffer must live until the request has
-//                               completed, and await() returns its outcome with its id. A request
+// send, write, read, receive  the request stays posted, and await() returns its outcome with its
+//                               id. Its buffer must live until it has completed; with a KeptSlice
+//                               (MemoryRegion::keep()) the connection takes care of that. A request
 //                               that found no room in the queue was not posted: ETIMEDOUT or
 //                               ECANCELED
 // await                       the outcomes found so far are returned; a destroyed task loses them
@@ -50,7 +51,8 @@ class Async {
  public:
   explicit Async(Executor& executor) : executor_(&executor) {}
 
-  // Connects. Looking up a host name blocks the event loop; numeric addresses need no lookup.
+  // Connects. The name of a host is looked up in a thread of its own, which goes on for itself
+  // where the wait ends early.
   [[nodiscard]] WEFT_API Task<Connection> connect(const Address& peer, Deadline deadline,
                                                   const Options& options = {},
                                                   const Greeting& greeting = {},
@@ -87,11 +89,26 @@ class Async {
       Connection& connection, LocalSlice into, RemoteBuffer from, std::uint64_t offset_bytes,
       Deadline deadline, std::stop_token stop = {}, std::uint64_t id = 0) const;
 
+  [[nodiscard]] WEFT_API Task<std::optional<Outcome>> send(Connection& connection, KeptSlice from,
+                                                           Deadline deadline,
+                                                           std::stop_token stop = {},
+                                                           std::uint64_t id = 0) const;
+  [[nodiscard]] WEFT_API Task<std::optional<Outcome>> write(
+      Connection& connection, KeptSlice from, RemoteBuffer to, std::uint64_t offset_bytes,
+      Deadline deadline, std::stop_token stop = {}, std::uint64_t id = 0) const;
+  [[nodiscard]] WEFT_API Task<std::optional<Outcome>> read(
+      Connection& connection, KeptSlice into, RemoteBuffer from, std::uint64_t offset_bytes,
+      Deadline deadline, std::stop_token stop = {}, std::uint64_t id = 0) const;
+
   // Posts a receive and waits for its outcome, which no other wait returns. Receives complete in
   // the order in which they were posted. After the deadline or a stop the receive stays posted, and
   // await() returns its outcome. Throws Error: ENOMEM if the receive queue is full.
   [[nodiscard]] WEFT_API Task<std::optional<Outcome>> receive(Connection& connection,
                                                               LocalSlice into, Deadline deadline,
+                                                              std::stop_token stop = {},
+                                                              std::uint64_t id = 0) const;
+  [[nodiscard]] WEFT_API Task<std::optional<Outcome>> receive(Connection& connection,
+                                                              KeptSlice into, Deadline deadline,
                                                               std::stop_token stop = {},
                                                               std::uint64_t id = 0) const;
 

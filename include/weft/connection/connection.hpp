@@ -65,6 +65,9 @@ class Endpoint {
   [[nodiscard]] int post_receive(const LocalSlice& into, std::uint64_t id) {
     return post_receive(std::span(&into, 1), id);
   }
+  // The same with a slice that keeps its region (MemoryRegion::keep()): the endpoint holds it until
+  // the receive has completed, or the endpoint is destroyed.
+  [[nodiscard]] WEFT_API int post_receive(const KeptSlice& into, std::uint64_t id);
 
   // "192.0.2.1:7174", "[::1]:7174"; empty while the address is unknown.
   [[nodiscard]] WEFT_API std::string local_address() const;
@@ -127,6 +130,18 @@ class Connection : public Endpoint {
                               SendFlags flags = SendFlags::signaled) {
     return post_read(std::span(&into, 1), from, offset_bytes, id, flags);
   }
+
+  // The same with slices that keep their region (MemoryRegion::keep()): the connection holds them
+  // until the request has completed, or the connection is destroyed. Without SendFlags::signaled it
+  // is until a later request has completed.
+  [[nodiscard]] WEFT_API int post_send(const KeptSlice& from, std::uint64_t id,
+                                       SendFlags flags = SendFlags::signaled);
+  [[nodiscard]] WEFT_API int post_write(const KeptSlice& from, const RemoteBuffer& to,
+                                        std::uint64_t offset_bytes, std::uint64_t id,
+                                        SendFlags flags = SendFlags::signaled);
+  [[nodiscard]] WEFT_API int post_read(const KeptSlice& into, const RemoteBuffer& from,
+                                       std::uint64_t offset_bytes, std::uint64_t id,
+                                       SendFlags flags = SendFlags::signaled);
 
   // Messages with 32 bits of immediate data, which the receiver finds in its Outcome. The write
   // consumes one of the peer's receives, which may be empty. EOPNOTSUPP if the peer cannot receive

@@ -17,6 +17,7 @@ namespace weft::connection {
 
 using verbs::Access;
 using verbs::Address;
+using verbs::KeptSlice;
 using verbs::LocalSlice;
 using verbs::SendFlags;
 

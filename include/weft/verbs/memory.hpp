@@ -13,6 +13,7 @@
 #include "weft/counters.hpp"
 #include "weft/export.hpp"
 #include "weft/handle.hpp"
+#include "weft/verbs/kept_slice.hpp"
 #include "weft/verbs/slice.hpp"
 
 namespace weft::verbs {
@@ -72,6 +73,12 @@ class MemoryRegion {
   [[nodiscard]] LocalSlice slice() const& { return slice(0, raw_->length); }
   LocalSlice slice(std::size_t offset_bytes, std::size_t bytes) const&& = delete;
   LocalSlice slice() const&& = delete;
+  // A slice that keeps the region registered, and its own memory allocated, until the last copy of
+  // it is destroyed; so it may be taken from a temporary. Throws as slice().
+  [[nodiscard]] KeptSlice keep(std::size_t offset_bytes, std::size_t bytes) const {
+    return {slice(offset_bytes, bytes), state_.get()};
+  }
+  [[nodiscard]] KeptSlice keep() const { return keep(0, raw_->length); }
   // The region's address, length and rkey, to be sent to a peer that shall access it. The region's
   // permissions must allow that access.
   [[nodiscard]] RemoteSlice remote() const& { return {address_, raw_->length, raw_->rkey}; }
@@ -120,6 +127,11 @@ class TypedRegion : public MemoryRegion {
     return MemoryRegion::slice(first * sizeof(T), count * sizeof(T));
   }
   [[nodiscard]] LocalSlice slice() const& { return MemoryRegion::slice(); }
+  [[nodiscard]] KeptSlice keep(std::size_t first, std::size_t count) const {
+    static_cast<void>(slice(first, count));  // throws if it is not within the region
+    return MemoryRegion::keep(first * sizeof(T), count * sizeof(T));
+  }
+  [[nodiscard]] KeptSlice keep() const { return MemoryRegion::keep(); }
   LocalSlice slice(std::size_t first, std::size_t count) const&& = delete;
   LocalSlice slice() const&& = delete;
 };

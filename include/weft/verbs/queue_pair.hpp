@@ -189,6 +189,7 @@ class QueuePair {
   }
 
  private:
+  friend class Operations;
   friend class PreparedQueuePair;
   friend class QueuePairBuilder;
   friend class Id;

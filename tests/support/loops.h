@@ -1,14 +1,17 @@
 // The event loops that the tests of coroutines run in.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <asio/io_context.hpp>
 #include <functional>
+#include <string>
+#include <type_traits>
 
 #include "weft/asio.hpp"
-#include "weft/connection.hpp"
 #include "weft/message.hpp"
 
-namespace weft::connection::testing {
+namespace weft::test {
 
 class OwnLoop {
  public:
@@ -43,4 +46,34 @@ class AsioLoop {
   std::exception_ptr failed_;
 };
 
-}  // namespace weft::connection::testing
+// For TYPED_TEST_SUITE.
+using Loops = ::testing::Types<OwnLoop, AsioLoop>;
+struct LoopNames {
+  template <typename T>
+  static std::string GetName(int) {
+    return std::is_same_v<T, OwnLoop> ? "Own" : "Asio";
+  }
+};
+
+// The base of fixtures for tests that run in both loops.
+template <typename Loop>
+class InLoop : public ::testing::Test {
+ protected:
+  // Runs all tasks to their ends.
+  template <typename... Tasks>
+  void run(Tasks... tasks) {
+    int left = sizeof...(tasks);
+    (loop.start(count_down(std::move(tasks), left)), ...);
+    while (left > 0) loop.step(std::chrono::seconds(30));
+  }
+
+  Loop loop;
+
+ private:
+  static Task<> count_down(Task<> task, int& left) {
+    co_await task;
+    --left;
+  }
+};
+
+}  // namespace weft::test

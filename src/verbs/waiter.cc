@@ -1,4 +1,4 @@
-#include "connection/waiting.h"
+#include "verbs/waiter.h"
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -13,7 +13,7 @@
 #include "provider/shared.h"
 #include "weft/error.hpp"
 
-namespace weft::connection::detail {
+namespace weft::verbs::detail {
 
 EventFlag::EventFlag() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (fd_ < 0) throw Error(errno, "cannot make an event descriptor");
@@ -75,6 +75,11 @@ void DescriptorSet::remove(int fd) noexcept {
   epoll_ctl(fd_, EPOLL_CTL_DEL, fd, nullptr);
 }
 
+void check_woken(Woken woken, const std::string& what) {
+  if (woken == Woken::timed_out) throw Error(ETIMEDOUT, "cannot " + what);
+  if (woken == Woken::stopped) throw Error(ECANCELED, "cannot " + what);
+}
+
 // Creates a descriptor only if a stop is possible: most waits need none.
 StopFlag::StopFlag(std::stop_token stop) : stop_(std::move(stop)) {
   if (!stop_.stop_possible()) return;
@@ -108,4 +113,4 @@ Woken Waiter::until_readable(const Descriptors& descriptors) {
   }
 }
 
-}  // namespace weft::connection::detail
+}  // namespace weft::verbs::detail

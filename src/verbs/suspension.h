@@ -4,11 +4,11 @@
 #include <coroutine>
 #include <optional>
 
-#include "connection/waiting.h"
+#include "verbs/waiter.h"
 #include "weft/executor.hpp"
 #include "weft/task.hpp"
 
-namespace weft::connection::detail {
+namespace weft::verbs::detail {
 
 // Combines the condition's descriptors, the deadline and the stop request into one descriptor, so
 // that an executor needs to watch a single descriptor only and knows nothing of deadlines.
@@ -50,4 +50,4 @@ class Suspension {
 // Suspends the coroutine until the condition holds. Both arguments must outlive the task.
 [[nodiscard]] Task<Woken> until(Suspension& suspension, Condition& condition);
 
-}  // namespace weft::connection::detail
+}  // namespace weft::verbs::detail

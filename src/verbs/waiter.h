@@ -6,11 +6,12 @@
 #include <mutex>
 #include <optional>
 #include <stop_token>
+#include <string>
 
-#include "connection/conditions.h"
+#include "verbs/conditions.h"
 #include "weft/deadline.hpp"
 
-namespace weft::connection::detail {
+namespace weft::verbs::detail {
 
 // An event whose descriptor is readable from raise() to lower(). Most events happen once and are
 // never lowered. May be called from any thread.
@@ -68,6 +69,10 @@ class DescriptorSet {
 
 enum class Woken { ready, timed_out, stopped };
 
+// Throws Error(ETIMEDOUT) or Error(ECANCELED) if a wait did not end with Woken::ready. `what` names
+// the operation, as in "connect to 192.0.2.1".
+void check_woken(Woken woken, const std::string& what);
+
 // Makes a stop request visible to poll(2). Costs nothing if the token cannot request a stop.
 class StopFlag {
  public:
@@ -105,4 +110,4 @@ class Waiter {
   StopFlag stop_;
 };
 
-}  // namespace weft::connection::detail
+}  // namespace weft::verbs::detail

@@ -3,13 +3,13 @@
 // once.
 #pragma once
 
-#include <deque>
+#include <list>
 #include <mutex>
 #include <optional>
 
-#include "connection/waiting.h"
+#include "verbs/waiter.h"
 
-namespace weft::connection::detail {
+namespace weft::verbs::detail {
 
 class WaitQueueEntry;
 
@@ -23,7 +23,7 @@ class WaitQueue {
  private:
   friend class WaitQueueEntry;
   std::mutex lock_;
-  std::deque<WaitQueueEntry*> waiting_;  // the first one polls
+  std::list<WaitQueueEntry*> waiting_;  // the first one polls; an empty list allocates nothing
 };
 
 // A waiter in the queue, from construction to destruction. When the first one leaves, the next is
@@ -49,4 +49,4 @@ class WaitQueueEntry {
   std::optional<EventFlag> flag_;
 };
 
-}  // namespace weft::connection::detail
+}  // namespace weft::verbs::detail

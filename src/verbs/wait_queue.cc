@@ -1,12 +1,14 @@
-#include "connection/wait_queue.h"
+#include "verbs/wait_queue.h"
 
 #include <algorithm>
 
-namespace weft::connection::detail {
+namespace weft::verbs::detail {
 
 void WaitQueue::wake_others() noexcept {
   const std::lock_guard lock(lock_);
-  for (std::size_t i = 1; i < waiting_.size(); ++i) waiting_[i]->wake();
+  for (WaitQueueEntry* const entry : waiting_) {
+    if (entry != waiting_.front()) entry->wake();
+  }
 }
 
 // The first entry waits for the channel itself and needs no descriptor of its own.
@@ -39,4 +41,4 @@ void WaitQueueEntry::rest() noexcept {
   if (flag_) flag_->lower();
 }
 
-}  // namespace weft::connection::detail
+}  // namespace weft::verbs::detail

@@ -1,8 +1,8 @@
-#include "connection/suspension.h"
+#include "verbs/suspension.h"
 
 #include <poll.h>
 
-namespace weft::connection::detail {
+namespace weft::verbs::detail {
 
 Suspension::Suspension(Executor& executor, Deadline deadline, std::stop_token stop)
     : executor_(executor), deadline_(deadline), stop_(std::move(stop)) {}
@@ -73,4 +73,4 @@ Task<Woken> until(Suspension& suspension, Condition& condition) {
   co_return Woken::ready;
 }
 
-}  // namespace weft::connection::detail
+}  // namespace weft::verbs::detail
