@@ -79,6 +79,7 @@ Link::Link(LoopCore& loop, Handlers handlers, const Options& options)
       limits_(loop.limits()),
       connect_options_{options.connect_timeout,
                        {options.private_data.begin(), options.private_data.end()}},
+      early_(options.queue_while_connecting),
       liveness_(options.keepalive) {
   const std::size_t bytes = options.private_data.size();
   if (bytes > max_private_data_bytes) {
@@ -219,6 +220,7 @@ void Link::on_established(const Event& event) {
   liveness_.received(TimePoint::clock::now());
   if (liveness_.is_enabled()) call_after(liveness_.interval(), &Link::check_alive);
   loop_->ready(shared_from_this());  // frames may have arrived before this event
+  send_early();
   const auto handlers = handlers_;
   Connection connection(shared_from_this());
   if (handlers->established) handlers->established(connection);

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "message/early_sends.h"
 #include "message/link_end.h"
 #include "message/link_transport.h"
 #include "message/liveness.h"
@@ -119,7 +120,15 @@ class Link : public std::enable_shared_from_this<Link> {
   void wait_for_memory();
 
   // --- Sending (link_user.cc)
+  // Messages are taken already, although the connection is not established.
+  [[nodiscard]] bool queues_early() const {
+    return state_ == State::connecting && !end_ && early_.open();
+  }
+  [[nodiscard]] std::size_t waiting_messages() const;
+  [[nodiscard]] std::uint64_t waiting_bytes() const;
   [[nodiscard]] int send_error(std::uint64_t bytes);
+  [[nodiscard]] int prepare_early(Record& record);
+  void send_early();
   [[nodiscard]] Sending enqueue(std::shared_ptr<Record> record, const SendOptions& options);
 
   // --- Calling the application, and the end (link_end.cc)
@@ -155,6 +164,7 @@ class Link : public std::enable_shared_from_this<Link> {
   MessageFetcher fetcher_;
 
   WaiterList waiters_;
+  EarlySends early_;
   Liveness liveness_;
   Statistics statistics_;
   LinkEnd end_;

@@ -148,6 +148,11 @@ void Link::release() {
   send_slots_.close();
   counted_ = CountedConnection();
   state_ = State::ended;
+  if (early_.messages() > 0) {
+    // Without a connection a session has nothing to send, and only reports the failures.
+    if (!session_) session_.emplace(Terms{}, Terms{});
+    while (auto record = early_.take()) session_->enqueue(std::move(record));
+  }
   if (session_) session_->fail_all(end_.error_number() ? end_.error_number() : ECONNRESET);
   if (loop_) loop_->forget(raw);
 }

@@ -14,15 +14,24 @@ void Link::check_thread() const {
 
 // --- Sending -------------------------------------------------------------------------------------
 
+std::size_t Link::waiting_messages() const {
+  return early_.messages() + (session_ ? session_->waiting_messages() : 0);
+}
+
+std::uint64_t Link::waiting_bytes() const {
+  return early_.bytes() + (session_ ? session_->waiting_bytes() : 0);
+}
+
 // Why a message of this length cannot be taken: an errno, or 0. A message that finds the queue
 // empty is taken whatever its length.
 int Link::send_error(std::uint64_t bytes) {
-  if (state_ != State::established || end_) return ENOTCONN;
+  const bool early = queues_early();
+  if (!early && (state_ != State::established || end_)) return ENOTCONN;
   // The lower limit of the two sides, as their greetings have named them.
-  if (bytes > max_message_bytes()) return EMSGSIZE;
-  const std::size_t waiting = session_->waiting_messages();
+  if (bytes > (early ? limits_.max_message_bytes : max_message_bytes())) return EMSGSIZE;
+  const std::size_t waiting = waiting_messages();
   const std::uint64_t room =
-      limits_.send_queue_bytes - std::min(limits_.send_queue_bytes, session_->waiting_bytes());
+      limits_.send_queue_bytes - std::min(limits_.send_queue_bytes, waiting_bytes());
   if (waiting >= limits_.send_queue_messages || (waiting > 0 && bytes > room)) {
     send_refused_ = true;
     return EAGAIN;
@@ -37,10 +46,45 @@ Sending Link::enqueue(std::shared_ptr<Record> record, const SendOptions& options
   record->tag = options.tag;
   record->confirm = options.confirm;
   record->link = weak_from_this();
+  if (queues_early()) {
+    early_.add(record);
+    return Sending(std::move(record));
+  }
   session_->enqueue(record);
   constexpr std::size_t at_once = 8;
   if (!in_turn_ && send_slots_.under_way() < at_once) post_work();
   return Sending(std::move(record));
+}
+
+// What can be found wrong with an early message only now: an errno, or 0. Moves its copy into a
+// block of the pool.
+int Link::prepare_early(Record& record) {
+  if (record.bytes > max_message_bytes()) return EMSGSIZE;
+  Pool& pool = *transport_.device()->pool;
+  if (record.block && record.block->pool != &pool) return EINVAL;
+  if (record.early.empty()) return 0;
+  try {
+    record.block = pool.take(record.early.size());
+  } catch (const Error& error) {
+    return error.error_number();
+  }
+  std::ranges::copy(record.early, record.block->data);
+  record.pieces.push_back({record.block->data, record.early.size(), record.block->lkey});
+  record.early = {};
+  return 0;
+}
+
+// Messages from before the connection was established go first, in their order.
+void Link::send_early() {
+  while (auto record = early_.take()) {
+    if (const int error = prepare_early(*record)) {
+      session_->refuse(std::move(record), error);
+    } else {
+      session_->enqueue(std::move(record));
+    }
+  }
+  if (early_.closes()) return disconnect_after_sending();
+  post_work();
 }
 
 // Copies into a block of the pool, which is registered already.
@@ -48,7 +92,9 @@ Sending Link::send_copy(std::span<const std::byte> bytes, const SendOptions& opt
   if (const int error = send_error(bytes.size())) return Sending(error);
   auto record = std::make_shared<Record>();
   record->bytes = bytes.size();
-  if (!bytes.empty()) {
+  if (!transport_.device()) {
+    record->early.assign(bytes.begin(), bytes.end());
+  } else if (!bytes.empty()) {
     record->block = transport_.device()->pool->take(bytes.size());
     std::memcpy(record->block->data, bytes.data(), bytes.size());
     record->pieces.push_back({record->block->data, bytes.size(), record->block->lkey});
@@ -63,7 +109,8 @@ Sending Link::send_buffer(const Buffer& buffer, const SendOptions& options) {
   auto record = std::make_shared<Record>();
   record->bytes = buffer.size_bytes();
   if (record->bytes > 0) {
-    if (buffer.block_->pool != transport_.device()->pool.get()) return Sending(EINVAL);
+    const auto& device = transport_.device();
+    if (device && buffer.block_->pool != device->pool.get()) return Sending(EINVAL);
     record->block = buffer.block_;
     record->pieces.push_back({buffer.data_, record->bytes, buffer.block_->lkey});
   }
@@ -88,9 +135,9 @@ Sending Link::send_pieces(std::span<const LocalSlice> pieces, const SendOptions&
 }
 
 bool Link::writable() const {
-  return state_ == State::established && !end_ &&
-         session_->waiting_messages() < limits_.send_queue_messages &&
-         session_->waiting_bytes() < limits_.send_queue_bytes;
+  return ((state_ == State::established && !end_) || queues_early()) &&
+         waiting_messages() < limits_.send_queue_messages &&
+         waiting_bytes() < limits_.send_queue_bytes;
 }
 
 std::uint64_t Link::max_message_bytes() const {
@@ -146,8 +193,9 @@ void Link::disconnect() {
 
 // The session sends CLOSE after the last message; the completion of its Send ends the connection.
 void Link::disconnect_after_sending() {
-  if (!was_established_) return disconnect();
   if (!loop_ || end_ || state_ == State::disconnecting) return;
+  if (!was_established_ && early_.messages() > 0) return early_.close_after_them();
+  if (!was_established_) return disconnect();
   state_ = State::disconnecting;
   session_->close();
   post_work();
@@ -157,8 +205,8 @@ void Link::disconnect_after_sending() {
 
 Statistics Link::statistics() const {
   Statistics statistics = statistics_;
+  statistics.messages_waiting = waiting_messages();
   if (!session_) return statistics;
-  statistics.messages_waiting = session_->waiting_messages();
   statistics.credit_waits = session_->credit_wait().count();
   statistics.waited_for_credits = session_->credit_wait().total(TimePoint::clock::now());
   return statistics;

@@ -20,7 +20,8 @@ struct Record : OutMessage {
     std::uint32_t lkey;
   };
   std::vector<Piece> pieces;
-  BlockPointer block;  // owns the pieces; null if they are memory of the application
+  std::vector<std::byte> early;  // a copy from the time before there was a pool to copy into
+  BlockPointer block;            // owns the pieces; null if they are memory of the application
   // Registrations that let the peer read the pieces, while the message is offered.
   std::vector<verbs::MemoryRegion> granted;
 };

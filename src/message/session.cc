@@ -20,6 +20,12 @@ void Session::enqueue(OutPointer message) {
   waiting_.push_back(std::move(message));
 }
 
+void Session::refuse(OutPointer message, int error) {
+  message->error = error;
+  message->status = Status::failed;
+  changes_.push_back({std::move(message), Status::failed});
+}
+
 // An UPDATE is due when the peer waits for a count or an answer, or for credits. With few credits
 // to grant it is due only if the peer has none left, and no message in the inbox will soon add
 // more.
@@ -149,11 +155,7 @@ void Session::fail_all(int error) {
   unconfirmed_.clear();
   waiting_.clear();
   waiting_bytes_ = 0;
-  for (auto& message : failed) {
-    message->error = error;
-    message->status = Status::failed;
-    changes_.push_back({std::move(message), Status::failed});
-  }
+  for (auto& message : failed) refuse(std::move(message), error);
 }
 
 // --- Receiving -----------------------------------------------------------------------------------

@@ -65,6 +65,8 @@ class Session {
   // Messages up to this length are sent in a frame; longer ones are offered.
   [[nodiscard]] std::uint32_t eager_bytes() const { return eager_bytes_; }
   void enqueue(OutPointer message);
+  // The message is not sent: it fails with this errno.
+  void refuse(OutPointer message, int error);
   // Messages in the queue, which no frame carries yet.
   [[nodiscard]] std::size_t waiting_messages() const { return waiting_.size(); }
   [[nodiscard]] std::uint64_t waiting_bytes() const { return waiting_bytes_; }

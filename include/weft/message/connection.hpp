@@ -79,7 +79,8 @@ class Sending {
   [[nodiscard]] explicit operator bool() const { return record_ != nullptr; }
   [[nodiscard]] WEFT_API Status status() const;
   // The reason of a failure. EMSGSIZE: longer than either side allows. EAGAIN: too much waits to be
-  // sent. EINVAL: too many pieces, or memory of another device. ENOTCONN: not established.
+  // sent. EINVAL: too many pieces, or memory of another device. ENOTCONN: not established,
+  // and Options::queue_while_connecting is not set.
   // ECONNRESET, ECONNABORTED, ETIMEDOUT, EPROTO and others: the connection has ended before.
   [[nodiscard]] WEFT_API int error_number() const;
   [[nodiscard]] WEFT_API std::uint64_t size_bytes() const;
@@ -149,6 +150,11 @@ struct Options {
   // processes of one host, which need no TCP, it also answers for a process that is stopped. 0: no
   // keepalive.
   std::chrono::milliseconds keepalive{0};
+  // Messages may be sent while the connection is not established yet. They wait, within
+  // Limits::send_queue_messages and send_queue_bytes, go first when it is, and fail with it if it
+  // never is: each with the callback `failed`, before `error`. A message that is longer than the
+  // peer allows, which is known only then, fails with EMSGSIZE.
+  bool queue_while_connecting = false;
   void* user = nullptr;  // returned by Connection::user()
 };
 
