@@ -11,6 +11,7 @@
 // docs/stream-protocol.md specifies the protocol.
 #pragma once
 
+#include "weft/stream/async.hpp"
 #include "weft/stream/event_queue.hpp"
 #include "weft/stream/listener.hpp"
 #include "weft/stream/options.hpp"

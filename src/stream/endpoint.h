@@ -25,6 +25,7 @@
 #include "stream/pieces.h"
 #include "stream/readiness_notifier.h"
 #include "stream/stream_thread.h"
+#include "verbs/wait_queue.h"
 #include "weft/stream/stream.hpp"
 
 namespace weft::stream::detail {
@@ -76,6 +77,9 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
   [[nodiscard]] Stream::Readiness readiness();
   void attach(std::shared_ptr<EventQueueCore> queue, std::uint64_t cookie);
   void on_io() noexcept override;
+  // The coroutines that send, and those that receive, in the order of their turns.
+  [[nodiscard]] verbs::detail::WaitQueue& send_turns() { return send_turns_; }
+  [[nodiscard]] verbs::detail::WaitQueue& receive_turns() { return receive_turns_; }
 
   // --- The end
   void finish();
@@ -128,6 +132,10 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
 
   // --- Mapped buffers (endpoint_mapped.cc)
   void change_row(Lock& lock, std::uint32_t row, const Mapping& mapping, const Deadline& deadline);
+
+  // Thread-safe by themselves.
+  verbs::detail::WaitQueue send_turns_;
+  verbs::detail::WaitQueue receive_turns_;
 
   std::mutex mutex_;  // guards all that follows
   std::condition_variable changed_;

@@ -90,6 +90,7 @@ class Listener {
   [[nodiscard]] WEFT_API const verbs::Id& id() const;
 
  private:
+  friend class Async;
   explicit Listener(std::shared_ptr<detail::ListenerCore> core);
 
   weft::detail::Held<std::shared_ptr<detail::ListenerCore>, "weft::stream::Listener"> core_;

@@ -230,6 +230,7 @@ class Stream {
   [[nodiscard]] WEFT_API Readiness readiness();
 
  private:
+  friend class Async;
   friend class Request;
   explicit Stream(std::shared_ptr<detail::Endpoint> endpoint);
 
