@@ -1,7 +1,8 @@
 """A filter for Doxygen: turns the comments of a public header into what Doxygen reads.
 
 The headers have plain comments: one above a declaration or behind it belongs to it, the one at the
-top to the file, and indented lines are code.
+top to the file, and indented lines are code. A comment above a function also belongs to the
+functions of the same name that follow it without a line between them.
 """
 
 import re
@@ -18,6 +19,39 @@ def escaped(text):
     return re.sub(r"([\\@<>#&$])", r"\\\1", text).replace("::", "\\::")
 
 
+NAME = re.compile(r"(operator\W+|[A-Za-z_]\w*)\(")
+NO_NAMES = {"requires", "noexcept", "decltype", "alignas", "sizeof", "explicit"}
+
+
+def function_name(lines):
+    """The name of the function whose declaration begins with these lines, or None."""
+    text = re.sub(r"\[\[.*?\]\]", "", " ".join(line.strip() for line in lines))
+    names = (match.group(1) for match in NAME.finditer(text.split(";")[0]))
+    return next((name for name in names if name not in NO_NAMES), None)
+
+
+class Shared:
+    """The comment of the function above, for the next ones of its name."""
+
+    def __init__(self, comment, indent, lines):
+        self.comment, self.indent, self.name = comment, indent, function_name(lines)
+        self.in_template = lines[0].lstrip().startswith("template")
+
+    def continues_with(self, lines):
+        """Whether the line does not end the group; sets `repeat` where a declaration begins."""
+        line = lines[0]
+        indent = line[:len(line) - len(line.lstrip())]
+        self.repeat = False
+        if len(indent) > len(self.indent) or line.lstrip().startswith("}"):
+            return bool(line.strip())
+        if self.in_template:
+            self.in_template = False
+            return True
+        self.in_template = line.lstrip().startswith("template")
+        self.repeat = indent == self.indent and function_name(lines) == self.name
+        return self.repeat
+
+
 def block(lines):
     """The lines of one comment, without their slashes; an indented run of them is code."""
     made, code = [], False
@@ -30,8 +64,9 @@ def block(lines):
 
 
 def converted(text):
-    out, comment, indent, top = [], [], "", True
-    for line in [*text.split("\n"), "end"]:
+    out, comment, indent, top, shared = [], [], "", True, None
+    lines = [*text.split("\n"), "end"]
+    for number, line in enumerate(lines):
         whole = None if SECTION.match(line) else WHOLE.match(line)
         if whole:
             indent = whole.group(1)
@@ -39,8 +74,15 @@ def converted(text):
             continue
         if comment:
             start = ["@file"] if top else []
-            out += [f"{indent}/// {entry}" for entry in start + block(comment)]
+            made = [f"{indent}/// {entry}" for entry in start + block(comment)]
+            out += made
+            shared = None if top else Shared(made, indent, lines[number:number + 8])
+            shared = shared if shared and shared.name else None
             comment, top = [], False
+        elif shared and not shared.continues_with(lines[number:number + 8]):
+            shared = None
+        elif shared and shared.repeat:
+            out += shared.comment
         behind = BEHIND.match(line)
         if behind and re.search(r"[;,\w)]$", behind.group(1)) and not behind.group(1).endswith("}"):
             line = f"{behind.group(1)}  ///< {escaped(behind.group(2))}"
