@@ -6,7 +6,10 @@
 namespace weft::message::detail {
 namespace {
 
-constexpr std::size_t slab_blocks = 64;
+// Each slab has twice as many blocks as the one before, because each takes a descriptor, here and
+// while a peer maps it.
+constexpr std::size_t first_slab_blocks = 64;
+constexpr std::size_t largest_slab_blocks = 16384;
 // Large blocks up to this length have a power of two of bytes, and are kept for reuse: to register
 // memory costs more than all the rest of a message.
 constexpr std::size_t reused_bytes = std::size_t{16} << 20;
@@ -41,16 +44,16 @@ Pool::~Pool() {
 // To be called with mutex_ held. The memory is not touched, so pages that are never used cost
 // nothing.
 void Pool::add_slab() {
-  const std::size_t bytes = slab_blocks * block_bytes_;
-  std::unique_ptr<std::byte[]> memory(new std::byte[bytes]);
-  verbs::MemoryRegion region = domain_.register_memory(std::span(memory.get(), bytes));
-  auto slab = std::make_unique<Slab>(Slab{std::move(memory), std::move(region), {}});
-  slab->blocks.resize(slab_blocks);
-  for (std::size_t i = 0; i < slab_blocks; ++i) {
+  const std::size_t count =
+      std::min(first_slab_blocks << std::min<std::size_t>(slabs_.size(), 16), largest_slab_blocks);
+  auto slab =
+      std::make_unique<Slab>(Slab{domain_.allocate_shared<std::byte>(count * block_bytes_), {}});
+  slab->blocks.resize(count);
+  for (std::size_t i = 0; i < count; ++i) {
     Block& block = slab->blocks[i];
-    block.data = slab->memory.get() + i * block_bytes_;
+    block.data = slab->memory.elements().data() + i * block_bytes_;
     block.bytes = block_bytes_;
-    block.lkey = slab->region.lkey();
+    block.lkey = slab->memory.lkey();
     block.pool = this;
     free_blocks_.push_back(&block);
   }

@@ -59,9 +59,10 @@ class Pool : public std::enable_shared_from_this<Pool> {
   [[nodiscard]] std::uint64_t counted_bytes() const;
 
  private:
+  // In memory of a file, where the kernel has such files: a peer process on this host then stores
+  // what it sends without a system call.
   struct Slab {
-    std::unique_ptr<std::byte[]> memory;
-    verbs::MemoryRegion region;
+    verbs::TypedRegion<std::byte> memory;
     std::vector<Block> blocks;
   };
 

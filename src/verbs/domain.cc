@@ -54,9 +54,10 @@ detail::SharedBytes::SharedBytes(std::size_t bytes, Descriptor& file) {
   // fcntl(2) does not know the descriptor.
   if (!file.valid() || ftruncate(file.get(), static_cast<off_t>(bytes)) != 0 ||
       syscall(SYS_fcntl, file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    return;
+    file.reset();
   }
-  void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                        file.valid() ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, file.get(), 0);
   if (at != MAP_FAILED) bytes_ = {static_cast<std::byte*>(at), bytes};
 }
 
@@ -74,9 +75,12 @@ MemoryRegion ProtectionDomain::allocate_shared_bytes(std::size_t count, std::siz
   detail::SharedBytes memory(count * element_bytes, file);
   const std::span<std::byte> bytes = memory.bytes();
   if (bytes.empty()) return allocate_bytes(count, element_bytes, access);
-  ibv_mr* made = state_->context->table.reg_dmabuf_mr(raw_, 0, bytes.size(),
-                                                      reinterpret_cast<std::uint64_t>(bytes.data()),
-                                                      file.get(), static_cast<int>(access));
+  ibv_mr* made = nullptr;
+  if (file.valid()) {
+    made = state_->context->table.reg_dmabuf_mr(raw_, 0, bytes.size(),
+                                                reinterpret_cast<std::uint64_t>(bytes.data()),
+                                                file.get(), static_cast<int>(access));
+  }
   if (!made) made = reg(*state_, bytes, access);
   return MemoryRegion(std::make_shared<detail::MemoryState>(state_, made, std::move(memory)));
 }

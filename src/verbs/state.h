@@ -75,11 +75,12 @@ struct DomainState {
   ibv_pd* raw;
 };
 
-// Memory of a file that a region owns; see ProtectionDomain::allocate_shared().
+// Memory that a region owns, of a file where possible; see ProtectionDomain::allocate_shared().
 class SharedBytes {
  public:
   SharedBytes() = default;
-  // Zero-initialised. Empty where the kernel refuses; `file` is its descriptor otherwise.
+  // Zero-initialised, and not touched. `file` becomes its descriptor; it becomes invalid where the
+  // kernel has no such files, and the memory is ordinary. Empty where there is no memory at all.
   SharedBytes(std::size_t bytes, Descriptor& file);
   SharedBytes(SharedBytes&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
   SharedBytes& operator=(SharedBytes&& other) = delete;

@@ -149,7 +149,7 @@ LocalRequester::Outcome LocalRequester::execute_send(const WorkRequest& work) {
     if (push(inbox::Kind::send, work, local_)) return complete(work, Status::success);
     return fail(work, Status::local_protection, {EndReason::local_error, inbox::End::closed});
   }
-  const int error = copy(RemoteCopy::Purpose::send);
+  const int error = place();
   if (error == EACCES) return request_access(work);
   if (error != 0) return copy_failed(work, error);
   // After the payload is in place: the message completes the receive.
@@ -195,6 +195,25 @@ bool LocalRequester::map_receive(const inbox::Receive& receive) {
     left -= part;
   }
   return true;
+}
+
+// Copies the payload of a Send to the receive that map_receive() has found: by plain stores where
+// this process maps its memory as well, otherwise by the kernel. Returns as copy().
+int LocalRequester::place() {
+  std::byte* const at = found_.size() == 1 ? mapped_.find(found_.front()) : nullptr;
+  const auto result = at ? mapped_.write(found_.front(), at, local_)
+                         : MappedAccess::Result::unavailable;
+  switch (result) {
+    case MappedAccess::Result::done:
+      return 0;
+    case MappedAccess::Result::withdrawn:
+      return EACCES;
+    case MappedAccess::Result::local_fault:
+      return EFAULT;
+    case MappedAccess::Result::unavailable:
+      break;
+  }
+  return copy(RemoteCopy::Purpose::send);
 }
 
 // Copies between local_ and remote_, in which look_up() has found found_. EACCES: the peer has

@@ -92,6 +92,7 @@ class LocalRequester {
   [[nodiscard]] bool room_for(std::size_t payload_bytes);
   [[nodiscard]] bool receive_available() const;
   [[nodiscard]] bool map_receive(const inbox::Receive& receive);
+  [[nodiscard]] int place();
   [[nodiscard]] int copy(RemoteCopy::Purpose purpose);
   bool push(inbox::Kind kind, const iwarp::WorkRequest& work, std::span<const iovec> payload,
             std::uint8_t flags = 0);
