@@ -21,6 +21,7 @@
 #include "message/message_fetcher.h"
 #include "message/receive_slots.h"
 #include "message/record.h"
+#include "message/record_pool.h"
 #include "message/send_slots.h"
 #include "message/session.h"
 #include "message/waiter_list.h"
@@ -137,6 +138,7 @@ class Link : public std::enable_shared_from_this<Link> {
   void release_receive(const InMessage& message, BlockPointer rest);
   std::size_t deliver_messages(std::size_t max);
   std::size_t report_statuses(std::size_t max);
+  void call_status_handler(Status status, const std::shared_ptr<Record>& record);
   void report_writable();
   // Begins the end; only the first call counts. finish() follows, from the loop.
   void end(Ending::By by, int error, std::string text);
@@ -165,6 +167,7 @@ class Link : public std::enable_shared_from_this<Link> {
 
   WaiterList waiters_;
   EarlySends early_;
+  RecordPool records_;
   Liveness liveness_;
   Statistics statistics_;
   LinkEnd end_;

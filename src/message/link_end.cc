@@ -48,10 +48,15 @@ void Link::settle_delivery(const InMessage& message, Received& received) {
 // Calls the `message` handler for at most `max` messages. Returns how many it were.
 std::size_t Link::deliver_messages(std::size_t max) {
   std::size_t done = 0;
+  const auto alive = shared_from_this();
+  std::shared_ptr<const Handlers> handlers;
+  Connection connection(alive);
   while (done < max && session_->has_ready() && handlers_ && handlers_->message) {
     // After disconnect() the application wants no more messages.
     if (discard_) break;
-    const auto handlers = handlers_;  // the handler may replace them
+    // A handler may replace the handlers, and move from its argument.
+    if (handlers != handlers_) handlers = handlers_;
+    if (connection.link_ != alive) connection = Connection(alive);
     InMessage message = session_->take();
     Received received = take_message(message);
     ++done;
@@ -62,10 +67,8 @@ std::size_t Link::deliver_messages(std::size_t max) {
       Link& link;
       const InMessage& message;
       Received& received;
-      const std::shared_ptr<Link> alive;
       ~Settle() { link.settle_delivery(message, received); }
-    } const settle{*this, message, received, shared_from_this()};
-    Connection connection(settle.alive);
+    } const settle{*this, message, received};
     handlers->message(connection, received);
   }
   return done;
@@ -76,10 +79,10 @@ std::size_t Link::deliver_messages(std::size_t max) {
 std::size_t Link::report_statuses(std::size_t max) {
   std::size_t done = 0;
   while (done < max) {
-    const auto change = session_->take_change();
+    auto change = session_->take_change();
     if (!change) break;
     ++done;
-    auto record = std::static_pointer_cast<Record>(change->message);
+    auto record = std::static_pointer_cast<Record>(std::move(change->message));
     if (change->status == Status::sent) {
       ++statistics_.messages_sent;
       statistics_.bytes_sent += record->bytes;
@@ -89,16 +92,21 @@ std::size_t Link::report_statuses(std::size_t max) {
       record->granted.clear();
       record->block.reset();
     }
-    const auto handlers = handlers_;
-    if (!handlers) continue;
-    const auto& handler = change->status == Status::sent        ? handlers->sent
-                          : change->status == Status::delivered ? handlers->delivered
-                                                                : handlers->failed;
-    if (!handler) continue;
-    Connection connection(shared_from_this());
-    handler(connection, Sending(std::move(record)));
+    call_status_handler(change->status, record);
+    records_.give_back(std::move(record));
   }
   return done;
+}
+
+void Link::call_status_handler(Status status, const std::shared_ptr<Record>& record) {
+  if (!handlers_) return;
+  const auto& handler = status == Status::sent        ? handlers_->sent
+                        : status == Status::delivered ? handlers_->delivered
+                                                      : handlers_->failed;
+  if (!handler) return;
+  const auto handlers = handlers_;  // the handler may replace them
+  Connection connection(shared_from_this());
+  handler(connection, Sending(record));
 }
 
 // Called only after a send was refused, and not before half of the queue is free: otherwise each

@@ -166,8 +166,9 @@ void Link::post_frames() {
   constexpr std::size_t list_size = 16;
   std::array<SendSlots::Slices, list_size> slices;
   auto list = transport_.queue_pair().batch<list_size>();
+  const TimePoint now = TimePoint::clock::now();
   while (send_slots_.available() && !end_) {
-    auto emission = session_->next(TimePoint::clock::now());
+    auto emission = session_->next(now);
     if (!emission) break;
     const std::uint32_t slot = send_slots_.next();
     std::span<const LocalSlice> frame;

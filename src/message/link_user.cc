@@ -39,20 +39,20 @@ int Link::send_error(std::uint64_t bytes) {
   return 0;
 }
 
-// Queues the message, and posts it at once if few Sends are under way. Otherwise their completions
-// lead to a turn that posts it together with others.
+// Queues the message, and posts it at once if few Sends are under way, or if those that wait fill a
+// frame. Otherwise the completions of these Sends lead to a turn that posts it together with
+// others.
 Sending Link::enqueue(std::shared_ptr<Record> record, const SendOptions& options) {
   record->type = options.type;
   record->tag = options.tag;
   record->confirm = options.confirm;
-  record->link = weak_from_this();
   if (queues_early()) {
     early_.add(record);
     return Sending(std::move(record));
   }
   session_->enqueue(record);
   constexpr std::size_t at_once = 8;
-  if (!in_turn_ && send_slots_.under_way() < at_once) post_work();
+  if (!in_turn_ && (send_slots_.under_way() < at_once || session_->fills_frame())) post_work();
   return Sending(std::move(record));
 }
 
@@ -90,7 +90,7 @@ void Link::send_early() {
 // Copies into a block of the pool, which is registered already.
 Sending Link::send_copy(std::span<const std::byte> bytes, const SendOptions& options) {
   if (const int error = send_error(bytes.size())) return Sending(error);
-  auto record = std::make_shared<Record>();
+  auto record = records_.take(weak_from_this());
   record->bytes = bytes.size();
   if (!transport_.device()) {
     record->early.assign(bytes.begin(), bytes.end());
@@ -106,7 +106,7 @@ Sending Link::send_copy(std::span<const std::byte> bytes, const SendOptions& opt
 // another device is not registered for this queue pair.
 Sending Link::send_buffer(const Buffer& buffer, const SendOptions& options) {
   if (const int error = send_error(buffer.size_bytes())) return Sending(error);
-  auto record = std::make_shared<Record>();
+  auto record = records_.take(weak_from_this());
   record->bytes = buffer.size_bytes();
   if (record->bytes > 0) {
     const auto& device = transport_.device();
@@ -122,7 +122,7 @@ Sending Link::send_pieces(std::span<const LocalSlice> pieces, const SendOptions&
   std::uint64_t bytes = 0;
   for (const auto& piece : pieces) bytes += piece.size_bytes();
   if (const int error = send_error(bytes)) return Sending(error);
-  auto record = std::make_shared<Record>();
+  auto record = records_.take(weak_from_this());
   record->bytes = bytes;
   for (const auto& piece : pieces) {
     if (piece.size_bytes() == 0) continue;

@@ -24,6 +24,15 @@ struct Record : OutMessage {
   BlockPointer block;            // owns the pieces; null if they are memory of the application
   // Registrations that let the peer read the pieces, while the message is offered.
   std::vector<verbs::MemoryRegion> granted;
+
+  // Makes it a new message of the same link.
+  void reset() {
+    OutMessage::reset();
+    pieces.clear();
+    early.clear();
+    block.reset();
+    granted.clear();
+  }
 };
 
 }  // namespace weft::message::detail

@@ -53,18 +53,19 @@ Emission Session::emit(Kind kind) {
 }
 
 // Moves the first waiting message to the queue that it stays in until it is sent.
-OutPointer Session::take_waiting() {
-  OutPointer message = std::move(waiting_.front());
-  waiting_.pop_front();
+OutMessage* Session::take_waiting() {
+  OutPointer& first = waiting_.front();
+  OutMessage* const message = first.get();
   waiting_bytes_ -= message->bytes;
   ++framed_;
-  if (message->confirm) unconfirmed_.push_back({framed_, message});
-  (is_offered(*message) ? offered_ : unsent_).push_back(message);
+  if (message->confirm) unconfirmed_.push_back({framed_, first});
+  (is_offered(*message) ? offered_ : unsent_).push_back(std::move(first));
+  waiting_.pop_front();
   return message;
 }
 
 Emission Session::emit_messages() {
-  OutPointer message = take_waiting();
+  OutMessage* const message = take_waiting();
   const bool offered = is_offered(*message);
   Emission emission = emit(offered ? Kind::offer : Kind::message);
   Frame& frame = emission.frame;
@@ -72,7 +73,7 @@ Emission Session::emit_messages() {
   frame.type = message->type;
   frame.tag = message->tag;
   frame.bytes = message->bytes;
-  emission.messages.push_back(std::move(message));
+  emission.messages.push_back(message);
   if (!offered && peers_.joined) join_waiting(emission);
   return emission;
 }
@@ -86,6 +87,9 @@ void Session::join_waiting(Emission& emission) {
                       joined_bytes_);
   };
   if (waiting_.empty() || is_offered(*waiting_.front())) return;
+  const std::size_t most = std::min(waiting_.size() + 1, Frame::max_parts);
+  frame.parts.reserve(most);
+  emission.messages.reserve(most);
   if (!join(*emission.messages.front())) return;
   while (!waiting_.empty() && !is_offered(*waiting_.front()) && join(*waiting_.front())) {
     emission.messages.push_back(take_waiting());
@@ -125,11 +129,10 @@ void Session::on_sent(std::size_t messages) {
 
 // The message is sent. If the peer's count of deliveries came before, it is delivered as well.
 void Session::complete(OutPointer message) {
-  message->status = Status::sent;
-  changes_.push_back({message, Status::sent});
-  if (!message->acknowledged_) return;
-  message->status = Status::delivered;
-  changes_.push_back({std::move(message), Status::delivered});
+  const bool delivered = message->acknowledged_;
+  message->status.store(delivered ? Status::delivered : Status::sent, std::memory_order_release);
+  if (delivered) changes_.push_back({message, Status::sent});
+  changes_.push_back({std::move(message), delivered ? Status::delivered : Status::sent});
 }
 
 std::optional<Change> Session::take_change() {

@@ -36,17 +36,30 @@ struct OutMessage {
   std::atomic<Status> status{Status::waiting};
   std::atomic<int> error{0};
 
+ protected:
+  // Makes it a new message: nothing of a session refers to it any more.
+  void reset() {
+    type = 0;
+    tag = 0;
+    bytes = 0;
+    confirm = false;
+    status.store(Status::waiting, std::memory_order_relaxed);
+    error.store(0, std::memory_order_relaxed);
+    acknowledged_ = false;
+  }
+
  private:
   friend class Session;
   bool acknowledged_ = false;  // by the peer's count of delivered messages
 };
 using OutPointer = std::shared_ptr<OutMessage>;
 
-// A frame to post, and the messages that it carries. The owner adds the payload: behind the header
-// of a MESSAGE, between the headers of a JOINED frame, and the pieces of an OFFER.
+// A frame to post, and the messages that it carries, which the session keeps until they are sent or
+// have failed. The owner adds the payload: behind the header of a MESSAGE, between the headers of a
+// JOINED frame, and the pieces of an OFFER.
 struct Emission {
   Frame frame;
-  std::vector<OutPointer> messages;
+  std::vector<OutMessage*> messages;
 };
 
 // A new status of a message, to be reported to the application.
@@ -70,6 +83,10 @@ class Session {
   // Messages in the queue, which no frame carries yet.
   [[nodiscard]] std::size_t waiting_messages() const { return waiting_.size(); }
   [[nodiscard]] std::uint64_t waiting_bytes() const { return waiting_bytes_; }
+  // Whether what waits is enough for a frame, so that more would not share it.
+  [[nodiscard]] bool fills_frame() const {
+    return waiting_bytes_ + waiting_.size() * Frame::part_header_bytes >= joined_bytes_;
+  }
   // No message follows: CLOSE is sent when all messages are sent, and delivered where wanted.
   void close() { closing_ = true; }
   // The next frame to post; nothing if there is none, or if it has to wait.
@@ -117,7 +134,7 @@ class Session {
   [[nodiscard]] bool close_due() const;
   [[nodiscard]] Emission emit(Kind kind);
   [[nodiscard]] Emission emit_messages();
-  [[nodiscard]] OutPointer take_waiting();
+  [[nodiscard]] OutMessage* take_waiting();
   [[nodiscard]] bool is_offered(const OutMessage& message) const {
     return message.bytes > eager_bytes_;
   }
@@ -137,7 +154,7 @@ class Session {
   std::deque<OutPointer> offered_;  // the peer has not fetched them
   std::uint64_t waiting_bytes_ = 0;
   struct Numbered {
-    Count number;
+    Count number = 0;
     OutPointer message;
   };
   std::deque<Numbered> unconfirmed_;  // with `confirm`, and not delivered

@@ -201,8 +201,8 @@ bool LocalRequester::map_receive(const inbox::Receive& receive) {
 // this process maps its memory as well, otherwise by the kernel. Returns as copy().
 int LocalRequester::place() {
   std::byte* const at = found_.size() == 1 ? mapped_.find(found_.front()) : nullptr;
-  const auto result = at ? mapped_.write(found_.front(), at, local_)
-                         : MappedAccess::Result::unavailable;
+  const auto result =
+      at ? mapped_.write(found_.front(), at, local_) : MappedAccess::Result::unavailable;
   switch (result) {
     case MappedAccess::Result::done:
       return 0;

@@ -1,0 +1,45 @@
+// RecordPool: records of one connection that are used again. Up to a queue of messages lives at a
+// time, more than malloc(3) keeps at hand for a thread; with the pool a short message allocates
+// nothing.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "message/record.h"
+
+namespace weft::message::detail {
+
+// Not thread-safe: belongs to the loop's thread.
+class RecordPool {
+ public:
+  // A new record, with the link that it belongs to.
+  [[nodiscard]] std::shared_ptr<Record> take(const std::weak_ptr<Link>& link) {
+    if (unused_.empty()) {
+      auto record = std::make_shared<Record>();
+      record->link = link;
+      return record;
+    }
+    auto record = std::move(unused_.back());
+    unused_.pop_back();
+    return record;
+  }
+
+  // Keeps a record whose final status was reported, unless the application has a handle of it.
+  void give_back(std::shared_ptr<Record> record) {
+    if (record.use_count() != 1 || unused_.size() == most_unused) return;
+    // The last handle may have been destroyed in another thread. The count of this copy is
+    // decremented with acquire and release, so that what follows comes after that.
+    { const auto copy = record; }
+    record->reset();
+    unused_.push_back(std::move(record));
+  }
+
+ private:
+  static constexpr std::size_t most_unused = 1024;
+  std::vector<std::shared_ptr<Record>> unused_;
+};
+
+}  // namespace weft::message::detail
