@@ -55,6 +55,21 @@ void IdState::push(std::unique_ptr<Event> event) {
   if (stage != Stage::destroyed && channel) channel->push(std::move(event));
 }
 
+// With mutex held. The call is kept by this id, so that it does not come after the id's end.
+void IdState::push_disconnected() {
+  push(RDMA_CM_EVENT_DISCONNECTED);
+  const auto fault = fault_at(faults::Point::disconnect, tcp_destination());
+  if (!fault) return;
+  timewait = device::DelayedCall::start(
+      registry->context()->engine(), static_cast<std::uint64_t>(fault->argument),
+      [weak = owner(), this] {
+        const auto id = weak.lock();  // this object is a part of it
+        if (!id) return;
+        const std::lock_guard lock(mutex);
+        push(RDMA_CM_EVENT_TIMEWAIT_EXIT);
+      });
+}
+
 // rdma_get_cm_event(3): `id` is the new id, and `listen_id` the one that listens. The event still
 // belongs to the listener, as set by make_event().
 void IdState::push_request(std::unique_ptr<Event> event,

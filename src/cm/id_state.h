@@ -19,6 +19,7 @@
 #include "cm/event_channel.h"
 #include "cm/registry.h"
 #include "cm/reservation.h"
+#include "device/delayed_call.h"
 #include "faults/rules.h"
 
 namespace weft::cm {
@@ -64,6 +65,8 @@ struct IdState {
   [[nodiscard]] std::unique_ptr<Event> make_event(rdma_cm_event_type type, int status = 0);
   void push(std::unique_ptr<Event> event);
   void push(rdma_cm_event_type type, int status = 0) { push(make_event(type, status)); }
+  // Pushes DISCONNECTED, and TIMEWAIT_EXIT behind it where a rule of faults wants that.
+  void push_disconnected();
   // Pushes CONNECT_REQUEST on the channel of this id. The caller has set the parameters in `event`.
   void push_request(std::unique_ptr<Event> event, const std::shared_ptr<Identifier>& request);
 
@@ -97,7 +100,8 @@ struct IdState {
   bool synchronous;
   SocketOptions options;
   std::uint16_t requested_ord = 0;  // rdma_conn_param::initiator_depth of connect or accept
-  std::uint8_t ack_timeout = 18;    // ibv_modify_qp(3), timeout: 4.096 µs · 2^18, about a second
+  std::shared_ptr<device::DelayedCall> timewait;  // null: no TIMEWAIT_EXIT is due
+  std::uint8_t ack_timeout = 18;  // ibv_modify_qp(3), timeout: 4.096 µs · 2^18, about a second
 };
 
 }  // namespace weft::cm

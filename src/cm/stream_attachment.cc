@@ -90,7 +90,7 @@ void StreamAttachment::after_attach(int failed, const Plan& plan) {
   if (!ended_early_) return;
   const bool was_connected = state_.stage == Stage::connected;
   state_.stage = Stage::ended;
-  was_connected ? state_.push(RDMA_CM_EVENT_DISCONNECTED)
+  was_connected ? state_.push_disconnected()
                 : state_.push(RDMA_CM_EVENT_CONNECT_ERROR, -ECONNRESET);
 }
 
@@ -116,7 +116,7 @@ void StreamAttachment::on_stream_ended(iwarp::EndReason /*reason*/) {
   }
   const Stage last = state_.stage;
   if (last == Stage::accepting) state_.push(RDMA_CM_EVENT_CONNECT_ERROR, -ECONNRESET);
-  if (last == Stage::connected) state_.push(RDMA_CM_EVENT_DISCONNECTED);
+  if (last == Stage::connected) state_.push_disconnected();
   if (last == Stage::accepting || last == Stage::connected) state_.stage = Stage::ended;
 }
 

@@ -125,7 +125,7 @@ int StreamSpace::disconnect() {
     if (state_.stage == Stage::responded) {
       active_.drop_response();
       state_.stage = Stage::ended;
-      state_.push(RDMA_CM_EVENT_DISCONNECTED);
+      state_.push_disconnected();
       return 0;
     }
     if (state_.stage != Stage::connected && state_.stage != Stage::accepting) return EINVAL;

@@ -278,6 +278,10 @@ ibv_mw* Context::allocate_window(ProtectionDomain& domain, ibv_mw_type type) {
     errno = EINVAL;
     return nullptr;
   }
+  if (const int failed = device_.fault_of(faults::Point::allocate_window)) {
+    errno = failed;
+    return nullptr;
+  }
   auto window = std::make_unique<MemoryWindow>(&domain.pd, domain.number, type);
   window->region().counted = Counted::unless_full(device_.adapter(), Capability::windows);
   if (!window->region().counted || !memory_.add(window->region())) {

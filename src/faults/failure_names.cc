@@ -16,6 +16,9 @@ constexpr std::array at_pair{Point::pair};
 constexpr std::array at_both_ends{Point::connect, Point::connect_request};
 constexpr std::array on_streams{Point::connection, Point::send,   Point::write,
                                 Point::read,       Point::atomic, Point::request};
+constexpr std::array at_disconnect{Point::disconnect};
+constexpr std::array at_requests{Point::send, Point::write, Point::read, Point::atomic,
+                                 Point::request};
 constexpr std::array at_arrival{Point::arrival};
 constexpr std::array at_completion{Point::completion};
 constexpr std::array at_delayed{Point::connect, Point::connect_request, Point::pair};
@@ -63,6 +66,16 @@ constexpr std::array failures{
     FailureName{"BIT_FLIP", Failure::bit_flip, Argument::none, 0, on_streams,
                 "One bit of what is sent next is wrong, so that the peer finds a wrong CRC, unless "
                 "CRCs are off."},
+    FailureName{
+        "QP_FATAL", Failure::queue_pair_fatal, Argument::none, 0, at_requests,
+        "The queue pair goes to the error state by itself behind this request, which may be "
+        "carried out or flushed, and raises IBV_EVENT_QP_FATAL."},
+    FailureName{
+        "TIMEWAIT_EXIT", Failure::timewait, Argument::limit, 0, at_disconnect,
+        "The event RDMA_CM_EVENT_TIMEWAIT_EXIT behind it, at once or later by this time, as "
+        "long as the program has not destroyed the id. InfiniBand and RoCE adapters raise "
+        "it when the number of the queue pair may be used again; this device raises it on "
+        "demand only."},
     FailureName{
         "RNR", Failure::not_ready, Argument::limit, 0, at_arrival,
         "The receiver is not ready for this time, or for ever, as if no receive was posted. "

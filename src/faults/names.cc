@@ -13,9 +13,13 @@ constexpr std::array points{
               "ibv_post_send and ibv_wr_complete: the call, before anything is posted"},
     PointName{"post-recv", Point::post_receive, ActionKind::call_error,
               "ibv_post_recv and ibv_post_srq_recv"},
+    PointName{"open-device", Point::open_device, ActionKind::call_error, "ibv_open_device"},
     PointName{"alloc-pd", Point::allocate_domain, ActionKind::call_error, "ibv_alloc_pd"},
     PointName{"reg-mr", Point::register_memory, ActionKind::call_error,
               "ibv_reg_mr and its variants"},
+    PointName{"alloc-mw", Point::allocate_window, ActionKind::call_error, "ibv_alloc_mw"},
+    PointName{"create-comp-channel", Point::create_channel, ActionKind::call_error,
+              "ibv_create_comp_channel"},
     PointName{"create-cq", Point::create_completion_queue, ActionKind::call_error, "ibv_create_cq"},
     PointName{"create-srq", Point::create_shared_receive_queue, ActionKind::call_error,
               "ibv_create_srq"},
@@ -45,6 +49,8 @@ constexpr std::array points{
     PointName{"connection", Point::connection, ActionKind::failure,
               "a connection of a queue pair (RC, UC) when it begins; after= says when in its life "
               "something happens"},
+    PointName{"disconnect", Point::disconnect, ActionKind::failure,
+              "the event RDMA_CM_EVENT_DISCONNECTED of rdma_cm"},
     PointName{"arrival", Point::arrival, ActionKind::failure,
               "a Send or a Write with immediate that arrives at a connected queue pair and needs a "
               "receive"},

@@ -42,7 +42,8 @@ Plan::Plan(Rules rules, std::uint64_t seed, std::uint64_t opened_ns, std::string
       }
     }
     const bool request = rule.point == Point::request || is_request(rule.point);
-    const bool fails = rule.action.kind == ActionKind::failure;
+    const bool fails = rule.action.kind == ActionKind::failure &&
+                       rule.action.failure() != Failure::queue_pair_fatal;
     names_streams_ = names_streams_ || rule.point == Point::connection ||
                      rule.point == Point::arrival || (request && fails);
     rules_.push_back({.rule = std::move(rule), .generator = own});

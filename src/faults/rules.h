@@ -19,8 +19,11 @@ enum class Point : std::uint8_t {
   // Calls, which return an errno value.
   post_send,
   post_receive,
+  open_device,
   allocate_domain,
   register_memory,
+  allocate_window,
+  create_channel,
   create_completion_queue,
   create_shared_receive_queue,
   create_queue_pair,
@@ -42,6 +45,8 @@ enum class Point : std::uint8_t {
   pair,
   // A connection that carries requests.
   connection,
+  // The end of a connection of rdma_cm(7).
+  disconnect,
   // A message that needs a receive, at the queue pair that it arrives at.
   arrival,
   // What a queue pair puts into a completion queue.
@@ -74,7 +79,9 @@ enum class Failure : std::uint8_t {
   stall,      // the argument is in nanoseconds
   bit_flip,
   not_ready,  // the argument is in nanoseconds, 0: for ever
+  timewait,   // the argument is in nanoseconds
   overrun,
+  queue_pair_fatal,
 };
 
 struct Action {

@@ -61,6 +61,7 @@ ibv_context* open_device(ibv_device* device) {
   if (device != ours->verbs() && std::string_view(device->name) != ours->verbs()->name) {
     return fail_null(ENODEV);
   }
+  if (const int failed = ours->fault_of(faults::Point::open_device)) return fail_null(failed);
   return make_context(*ours).release()->verbs();
 }
 

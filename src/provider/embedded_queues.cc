@@ -20,6 +20,9 @@ using device::SharedReceiveQueue;
 
 ibv_comp_channel* create_comp_channel(ibv_context* verbs) {
   if (!Process::owns(verbs)) return fail_null(ENODEV);
+  if (const int failed = Context::of(verbs)->device().fault_of(faults::Point::create_channel)) {
+    return fail_null(failed);
+  }
   auto made = std::make_unique<CompletionChannel>(verbs);
   if (made->verbs()->fd < 0) return fail_null(EMFILE);
   ++Context::of(verbs)->objects;

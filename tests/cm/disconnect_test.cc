@@ -1,7 +1,10 @@
+#include <array>
 #include <cstring>
 
 #include "cm/fixture.h"
 #include "device/queue_pair/queue_pair.h"
+#include "device/system.h"
+#include "faults/rules.h"
 
 namespace weft::cm {
 namespace {
@@ -32,6 +35,50 @@ TEST_F(Disconnect, EndsBothSidesOnceAndFlushes) {
     EXPECT_TRUE(quiet(passive_));
     destroy(pair);
   }
+}
+
+class TimewaitExit : public Disconnect {
+ protected:
+  explicit TimewaitExit(const char* rule = "TIMEWAIT_EXIT at disconnect nth=1") {
+    settings_.faults = *faults::parse(rule);
+  }
+};
+
+TEST_F(TimewaitExit, FollowsTheEndWhereARuleWantsIt) {
+  Pair pair = connect_pair();
+  ASSERT_EQ(manager_->disconnect(pair.client), 0);
+  expect(active_, RDMA_CM_EVENT_DISCONNECTED);
+  expect(passive_, RDMA_CM_EVENT_DISCONNECTED);
+  // Either side may have been the first one.
+  std::array<pollfd, 2> channels{{{active_->fd, POLLIN, 0}, {passive_->fd, POLLIN, 0}}};
+  ASSERT_EQ(::poll(channels.data(), channels.size(), patience_ms), 1);
+  const bool at_client = channels[0].revents != 0;
+  Event event = expect(at_client ? active_ : passive_, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+  ASSERT_NE(event, nullptr);
+  EXPECT_EQ(event->id, at_client ? pair.client : pair.server);
+  event.reset();
+  EXPECT_TRUE(quiet(active_));
+  EXPECT_TRUE(quiet(passive_));
+  destroy(pair);
+}
+
+class LateTimewaitExit : public TimewaitExit {
+ protected:
+  LateTimewaitExit() : TimewaitExit("TIMEWAIT_EXIT:200ms at disconnect") {}
+};
+
+TEST_F(LateTimewaitExit, ComesLaterAndNotAfterTheEndOfTheId) {
+  Pair pair = connect_pair();
+  ASSERT_EQ(manager_->disconnect(pair.client), 0);
+  expect(active_, RDMA_CM_EVENT_DISCONNECTED);
+  const std::uint64_t ended_ns = device::sys::now_ns();
+  expect(passive_, RDMA_CM_EVENT_DISCONNECTED);
+  destroy(pair.server);
+  pair.server = nullptr;
+  EXPECT_NE(expect(active_, RDMA_CM_EVENT_TIMEWAIT_EXIT), nullptr);
+  EXPECT_GE(device::sys::now_ns() - ended_ns, 100'000'000U) << "began before it was seen here";
+  EXPECT_TRUE(quiet(passive_)) << "its id is destroyed";
+  destroy(pair.client);
 }
 
 TEST_F(Disconnect, MayBeCalledByBothAndAgain) {

@@ -55,6 +55,9 @@ TEST(RuleParser, ReadsFailuresOfConnections) {
   EXPECT_EQ(only_rule("ADDR_ERROR:ENETUNREACH at resolve-addr").action.argument, -ENETUNREACH);
   EXPECT_EQ(only_rule("ROUTE_ERROR at resolve-route").action.argument, -ETIMEDOUT);
   EXPECT_EQ(only_rule("DELAY:20ms at connect-request").action.argument, 20'000'000);
+  EXPECT_EQ(only_rule("TIMEWAIT_EXIT:2s at disconnect").action.argument, 2'000'000'000);
+  EXPECT_EQ(only_rule("QP_FATAL at write").action.failure(), Failure::queue_pair_fatal);
+  EXPECT_EQ(only_rule("TIMEWAIT_EXIT at disconnect").action.argument, 0);
   EXPECT_EQ(only_rule("TERMINATE:1/2/255 at connection").action.argument, 0x102FF);
   EXPECT_EQ(only_rule("STALL:1s at write nth=3").action.argument, 1'000'000'000);
   EXPECT_EQ(only_rule("FIN at connection after=1MiB").after_bytes, 1U << 20);

@@ -40,6 +40,13 @@ STATUSES = {
 CARRIERS = {"same_host": "auto", "tcp": "off"}
 
 
+# The same, where ibv_rc_pingpong needs an option for the call.
+MORE_CALLS = {
+    "open-device": ((), "Couldn't get context for"),
+    "create-comp-channel": (("-e",), "Couldn't create completion channel"),
+}
+
+
 def rule(text):
     return ["--fault", text]
 
@@ -48,9 +55,9 @@ def need_text(side, text):
     need(text in side.output, f"{side.name} does not print '{text}':\n{side.output}")
 
 
-def _call(point, printed):
+def _call(point, printed, words=()):
     def run(stage):
-        side = stage.start("server", "ibv_rc_pingpong", "-g", 0, "-p", harness.free_port(),
+        side = stage.start("server", "ibv_rc_pingpong", "-g", 0, "-p", harness.free_port(), *words,
                            options=rule(f"ENOMEM at {point} nth=1"))
         side.finish(status=1)
         need_text(side, printed)
@@ -61,6 +68,10 @@ def _call(point, printed):
 
 for _point, _printed in CALLS.items():
     cases.add(f"faults.call.{_point.replace('-', '_')}", _call(_point, _printed))
+
+
+for _point, (_words, _printed) in MORE_CALLS.items():
+    cases.add(f"faults.call.{_point.replace('-', '_')}", _call(_point, _printed, _words))
 
 
 def pingpong(stage, server_rules=None, client_rules=None, carrier="auto", count=100,
@@ -185,6 +196,20 @@ def _requested(rules, event, status):
 cases.add("faults.requested.reject", _requested("REJECT at connect-request", "REJECTED", -111))
 cases.add("faults.requested.silence",
           _requested("SILENCE at connect-request", "UNREACHABLE", -110))
+
+
+@cases.case("faults.timewait")
+def timewait(stage):
+    """rping's server meets an event that it does not know, after the end of the connection."""
+    text = "TIMEWAIT_EXIT at disconnect"
+    port = harness.free_port()
+    server = stage.start("server", "rping", "-s", "-P", "-p", port,
+                         options=[*rule(text), "--verbose"])
+    server.await_listening(port)
+    client = stage.start("client", "rping", "-c", "-a", "127.0.0.1", "-p", port, "-C", 3)
+    client.finish()
+    server.expect(f'fault 1 of the rule "{text}" after ')
+    stage.forget(server)
 
 
 @cases.case("faults.late")
@@ -392,6 +417,12 @@ NOTED = {
     "stall": ("STALL:20ms at connection after=100000B", 0),
     "completion": ("DELAY:5ms at completion nth=5", 0),
     "call": ("ENOMEM at reg-mr nth=1", 1),
+    "reset": ("RST at connection after=100000B", None),
+    "bit_flip": ("BIT_FLIP at connection after=100000B", None),
+    "terminate": ("TERMINATE:1/1/1 at write nth=300", None),
+    "queue_pair": ("QP_FATAL at write nth=300", None),
+    "overrun": ("OVERRUN at completion nth=5", None),
+    "device": ("PORT_ERR at device", 0),
 }
 
 
@@ -428,6 +459,20 @@ def datagram(stage):
     client.finish(status=1)
     need_text(client, "Failed status local QP operation error (2) for wr_id 2")
     stage.forget(server)  # datagrams have no end
+
+
+@cases.case("faults.queue_pair_fatal")
+def queue_pair_fatal(stage):
+    """The queue pair fails by itself: the request behind it is flushed or refused."""
+    for carrier in CARRIERS.values():
+        path = stage.scratch(f"{carrier}.json")
+        server, client = pingpong(stage, client_rules="QP_FATAL at send nth=20", carrier=carrier,
+                                  client_options=["--stats", path])
+        client.finish(status=1)
+        found = json.loads(pathlib.Path(path).read_text())
+        need(found["faults"][0]["faults"] == 1, str(found["faults"]))
+        stage.forget(server)
+        stage.forget(client)
 
 
 @cases.case("faults.device_events")

@@ -103,6 +103,14 @@ int QueuePair::accept_with_faults(const ibv_send_wr& given, DeviceFaults& faults
   const auto action =
       faults.request(*point, handle_.qp, peer_of(given), length_of(given.sg_list, given.num_sge));
   if (!action) return accept_one(given, lock);
+  if (action->kind == faults::ActionKind::failure &&
+      action->failure() == faults::Failure::queue_pair_fatal) {
+    const int refused = accept_one(given, lock);
+    if (refused != 0) return refused;
+    change_state(IBV_QPS_ERR, lock);
+    parts_.raise(IBV_EVENT_QP_FATAL);
+    return 0;
+  }
   if (action->kind == faults::ActionKind::failure) {
     carrier_ ? carrier_->inject(*action, lock) : faults.add_pending(handle_.qp.qp_num, *action);
     return accept_one(given, lock);
