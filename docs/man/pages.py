@@ -3,8 +3,8 @@
 Usage: pages.py TEMPLATE PAGE -- PROGRAM..., where PROGRAM may be an emulator with its arguments.
 
 NAME.1.in may contain, each in a line of its own: @options@ (of `weft COMMAND --help` for
-weft-COMMAND), @commands@, and @environment@, @faults@, @filters@ and @check@ (of `weft help
-TOPIC`).
+weft-COMMAND), @commands@, and @environment@, @faults@, @filters@, @check@ and @top@ (of `weft
+help TOPIC`).
 """
 
 import os
@@ -117,7 +117,8 @@ def main():
               "@environment@": lambda: environment(program),
               "@faults@": lambda: literal(program, "faults"),
               "@filters@": lambda: literal(program, "filters"),
-              "@check@": lambda: literal(program, "check")}
+              "@check@": lambda: literal(program, "check"),
+              "@top@": lambda: literal(program, "top")}
     filled = "\n".join(makers[line]() if line in makers else line for line in text.split("\n"))
     pathlib.Path(page).write_text(filled)
 

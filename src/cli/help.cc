@@ -220,6 +220,49 @@ std::string check_help() {
   return text;
 }
 
+std::string top_help() {
+  std::string text = wrapped(
+      "`weft top` shows the processes of this user that have a Weft device, and what they do now. "
+      "They need no option and no variable for that.",
+      0, columns);
+  text += heading("Columns");
+  text += entry("QP", "Queue pairs: with a connection, and all.");
+  text +=
+      entry("OPS/s",
+            "Sends, Writes, Reads and atomics that the program posts in a second. What peers do "
+            "with its memory is not counted here.");
+  text += entry("OUT B/s, IN B/s",
+                "Bytes in a second: those of the program's requests and of its peers' Reads and "
+                "Writes.");
+  text += entry("p50, p99",
+                "Latency of the signaled requests since the last look, from post to completion, "
+                "within 6 %: half of them, and 99 of 100, took no longer. JSON has p999 as well. "
+                "Latencies are taken only while `weft top` runs.");
+  text +=
+      entry("SQ, RQ, CQ",
+            "Send and receive requests whose completions are not polled, and the sizes of the "
+            "queues; a shared receive queue counts for each of its queue pairs. Completions that "
+            "are not polled.");
+  text += entry("WAITS",
+                "Causes, with their part of the time; more than 100% where several queue pairs "
+                "wait. `now`: a wait that has begun and is not over. "
+                "peer: the peer has no receive, and holds no more messages. "
+                "receive: a message of the peer finds no receive here. "
+                "tcp: TCP has no room for more. "
+                "connection: requests are posted, and the peer is not connected.");
+  text += heading("Keys");
+  text += wrapped("q quits, s sorts by the next column, p shows or hides queue pairs.", indent,
+                  columns);
+  text += heading("How it works");
+  text += wrapped(
+      "Each device listens on a Unix socket in the abstract namespace, weft-top/PID/RANDOM, and "
+      "answers processes of the same user only. A process that is stopped, or whose device has no "
+      "thread yet because it has no connection, does not answer, and is listed with the reason. "
+      "Processes of other network namespaces (containers) are not seen.",
+      indent, columns);
+  return text;
+}
+
 std::string trace_help() {
   std::string text = wrapped(
       "`weft run --trace FILE` and WEFT_TRACE write what becomes of each work request of a program "

@@ -14,5 +14,7 @@ namespace weft::cli {
 // `weft help check`: what `weft run --check` finds.
 [[nodiscard]] std::string check_help();
 [[nodiscard]] std::string trace_help();
+// The columns of `weft top`.
+[[nodiscard]] std::string top_help();
 
 }  // namespace weft::cli

@@ -12,6 +12,7 @@
 #include "cli/help.h"
 #include "cli/run.h"
 #include "cli/terminal.h"
+#include "cli/top.h"
 #include "cli/trace.h"
 
 namespace weft::cli {
@@ -238,10 +239,32 @@ CLI::App* add_trace(CLI::App& app, TraceOptions& options) {
   return trace;
 }
 
+CLI::App* add_top(CLI::App& app, TopOptions& options) {
+  CLI::App* top = app.add_subcommand(
+      "top", "Show what the devices of this user's processes do now: weft top [OPTIONS] [PID...]");
+  top->add_option("pid", options.pids, "Only these processes")->type_name("NUMBER");
+  top->add_flag("--once", options.once, "Look twice, an interval apart, print once, and end");
+  top->add_flag("--json", options.json, "One JSON document in a line for each look");
+  top->add_flag("--queue-pairs", options.queue_pairs, "Show each queue pair below its device");
+  top->add_option("--interval", options.interval_s, "Seconds between two looks")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->capture_default_str();
+  top->add_option("--sort", options.sort,
+                  "The column to sort by: ops, out, in, p50, p99, sq, rq, waits, pid or program")
+      ->type_name("COLUMN")
+      ->check(CLI::IsMember(top_sort_keys()))
+      ->capture_default_str();
+  top->footer(
+      "`weft help top` explains the columns.\n"
+      "Exit status: 0; 1 if the sockets of this machine cannot be listed; 2 for wrong options.");
+  return top;
+}
+
 CLI::App* add_help(CLI::App& app, HelpOptions& options) {
   CLI::App* help = app.add_subcommand("help", "Explain a command, or the environment variables");
   help->add_option("topic", options.topic,
-                   "A command, `environment`, `faults`, `filters`, `check` or `trace`")
+                   "A command, `environment`, `faults`, `filters`, `check`, `trace` or `top`")
       ->type_name("");
   return help;
 }
@@ -268,6 +291,8 @@ int show_help(const CLI::App& app, const std::string& overview, const HelpOption
     fmt::print("{}", check_help());
   } else if (options.topic == "trace") {
     fmt::print("{}", trace_help());
+  } else if (options.topic == "top") {
+    fmt::print("{}", top_help());
   } else if (options.topic == "run" || options.topic == "dissect" || options.topic == "doctor" ||
              options.topic == "help") {
     fmt::print("{}", app.get_subcommand(options.topic)->help());
@@ -310,6 +335,8 @@ int parse_and_do(int count, char** arguments) {
   CLI::App* dissect_command = add_dissect(app, dissect_options);
   TraceOptions trace_options;
   CLI::App* trace_command = add_trace(app, trace_options);
+  TopOptions top_options;
+  CLI::App* top_command = add_top(app, top_options);
   CLI::App* help_command = add_help(app, help_options);
   const std::string overview = app.help();
   // CLI11 gets nothing behind "--", so that it does not take an argument of the program for its
@@ -329,6 +356,7 @@ int parse_and_do(int count, char** arguments) {
   if (doctor_command->parsed()) return doctor(doctor_options);
   if (dissect_command->parsed()) return dissect(dissect_options);
   if (trace_command->parsed()) return trace(trace_options);
+  if (top_command->parsed()) return top(top_options);
   if (help_command->parsed()) return show_help(app, overview, help_options);
   // A call without a command is a mistake, so that the overview is not the output.
   write_error(overview);

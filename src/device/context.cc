@@ -206,7 +206,7 @@ ibv_mr* Context::add_region(std::unique_ptr<Region> region, ProtectionDomain& do
   // Kernel drivers number regions themselves; the STag is unique here.
   region->mr.handle = region->mr.lkey;
   ++domain.users;
-  if (StatisticsRegistry* registry = device_.statistics_registry()) registry->add(*region);
+  device_.statistics_registry().add(*region);
   return &region.release()->mr;
 }
 
@@ -266,7 +266,7 @@ int Context::deregister_memory(ibv_mr* mr) {
   const auto growths = memory_.remove(*region);
   await_quiescence(region->base, to_size(region->length_bytes));
   memory_.reclaim(growths);
-  if (StatisticsRegistry* registry = device_.statistics_registry()) registry->remove(*region);
+  device_.statistics_registry().remove(*region);
   // The device memory behind the region may be freed from here on.
   if (region->holder) --*region->holder;
   --ProtectionDomain::of(mr->pd)->users;

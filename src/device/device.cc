@@ -115,8 +115,7 @@ Device::Device(const Settings& settings, std::vector<LocalAddress> addresses,
       slots_(std::make_unique<Slots>(
           *this, [this](const auto& inbound) { pairing_requests_->handle(inbound); })),
       datagrams_(std::make_unique<Datagrams>(*this)),
-      statistics_registry_(settings.stats_path.empty() ? nullptr
-                                                       : std::make_unique<StatisticsRegistry>()),
+      statistics_registry_(!settings.stats_path.empty()),
       faults_(settings.faults.list.empty()
                   ? nullptr
                   : std::make_shared<DeviceFaults>(*this, settings.faults, random_word(),

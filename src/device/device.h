@@ -102,8 +102,7 @@ class Device {
   [[nodiscard]] PairingRequests& pairing_requests() { return *pairing_requests_; }
   // True for the first call only: SilentInitiator::report() should print a line.
   [[nodiscard]] bool first_silent_initiator() { return !silent_initiator_.test_and_set(); }
-  // Null unless the user asked for statistics.
-  [[nodiscard]] StatisticsRegistry* statistics_registry() { return statistics_registry_.get(); }
+  [[nodiscard]] StatisticsRegistry& statistics_registry() { return statistics_registry_; }
   // Null unless the user asked for faults.
   [[nodiscard]] DeviceFaults* faults() const { return faults_.get(); }
   // Null unless the user asked for a slower network.
@@ -144,7 +143,7 @@ class Device {
   std::unique_ptr<PairingRequests> pairing_requests_;
   std::unique_ptr<Slots> slots_;
   std::unique_ptr<Datagrams> datagrams_;
-  std::unique_ptr<StatisticsRegistry> statistics_registry_;
+  StatisticsRegistry statistics_registry_;
   std::shared_ptr<DeviceFaults> faults_;
   std::unique_ptr<DeviceLink> link_;
   Engine engine_;

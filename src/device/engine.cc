@@ -89,6 +89,18 @@ void Engine::start_thread() {
 
 std::uint64_t Engine::watch(int fd, std::uint32_t events, std::shared_ptr<Pollable> target) {
   const std::lock_guard lock(mutex_);
+  const std::uint64_t token = add(fd, events, std::move(target));
+  if (token != 0) start_thread();
+  return token;
+}
+
+std::uint64_t Engine::watch_idly(int fd, std::uint32_t events, std::shared_ptr<Pollable> target) {
+  const std::lock_guard lock(mutex_);
+  return add(fd, events, std::move(target));
+}
+
+// With mutex_ held: the first event finds its target.
+std::uint64_t Engine::add(int fd, std::uint32_t events, std::shared_ptr<Pollable> target) {
   std::size_t index = slots_.size();
   if (free_slots_.empty()) {
     slots_.grow();
@@ -102,10 +114,8 @@ std::uint64_t Engine::watch(int fd, std::uint32_t events, std::shared_ptr<Pollab
     free_slots_.push_back(static_cast<std::uint32_t>(index));
     return 0;
   }
-  // Before start_thread(), under the lock: the first event finds its target.
   slot.target = std::move(target);
   slot.fd = fd;
-  start_thread();
   return token;
 }
 

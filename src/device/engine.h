@@ -93,6 +93,9 @@ class Engine final : private WaitLoop {
   // alive until unwatch(), and while a call to it is under way. Returns a token, or 0 if the kernel
   // refuses.
   std::uint64_t watch(int fd, std::uint32_t events, std::shared_ptr<Pollable> target);
+  // The same, but does not start the progress thread: `target` is called once that runs for another
+  // reason, or from a thread that polls.
+  std::uint64_t watch_idly(int fd, std::uint32_t events, std::shared_ptr<Pollable> target);
   void change(std::uint64_t token, std::uint32_t events);
   // To be called before the descriptor is closed. A call that is under way may still complete.
   void unwatch(std::uint64_t token);
@@ -130,6 +133,7 @@ class Engine final : private WaitLoop {
     std::uint32_t generation = 1;
   };
 
+  std::uint64_t add(int fd, std::uint32_t events, std::shared_ptr<Pollable> target);
   void start_thread();
   void run();
   void serve();

@@ -55,11 +55,47 @@ StatisticsRegistry::MemoryRegionEntry entry_of(const Region& region) {
           .counters = Context::of(region.mr.context)->grants().counters(region)};
 }
 
+void add(Traffic& sum, const Traffic& more) {
+  sum.operations += more.operations;
+  sum.bytes += more.bytes;
+}
+
+void add(StatusCounts& sum, const StatusCounts& more) {
+  for (std::size_t status = 0; status < sum.size(); ++status) sum[status] += more[status];
+}
+
+void add(QueuePairCounters& sum, const QueuePairCounters& more) {
+  add(sum.sends, more.sends);
+  add(sum.writes, more.writes);
+  add(sum.reads, more.reads);
+  add(sum.atomics, more.atomics);
+  add(sum.local, more.local);
+  add(sum.receives, more.receives);
+  add(sum.received, more.received);
+  add(sum.peer_writes, more.peer_writes);
+  add(sum.peer_reads, more.peer_reads);
+  add(sum.peer_atomics, more.peer_atomics);
+  add(sum.send_completions, more.send_completions);
+  add(sum.receive_completions, more.receive_completions);
+  sum.connection_retries += more.connection_retries;
+  sum.rnr_waits += more.rnr_waits;
+  sum.rnr_wait_ns += more.rnr_wait_ns;
+  sum.credit_waits += more.credit_waits;
+  sum.credit_wait_ns += more.credit_wait_ns;
+  sum.discarded_answer_bytes += more.discarded_answer_bytes;
+}
+
+void watch(QueuePair& queue_pair, bool wanted) {
+  std::unique_lock own(queue_pair.mutex(), std::defer_lock);
+  if (lock_for_a_while(own)) queue_pair.watch_latencies_locked(wanted);
+}
+
 }  // namespace
 
 // Bounded, because a program may create and destroy queue pairs for ever.
 template <typename Entry>
 void StatisticsRegistry::keep(std::vector<Entry>& list, const Entry& entry) {
+  if (!lists_) return;
   if (list.size() < most_entries) {
     list.push_back(entry);
   } else {
@@ -70,6 +106,7 @@ void StatisticsRegistry::keep(std::vector<Entry>& list, const Entry& entry) {
 void StatisticsRegistry::add(const std::shared_ptr<QueuePair>& queue_pair) {
   const std::lock_guard lock(mutex_);
   queue_pairs_.insert(queue_pair);
+  if (watches_latencies_) watch(*queue_pair, true);
 }
 
 // Completion queues have no number in verbs; the registry numbers them for the report.
@@ -80,6 +117,7 @@ void StatisticsRegistry::add(CompletionQueue& queue) {
 }
 
 void StatisticsRegistry::add(Region& region) {
+  if (!lists_) return;
   const std::lock_guard lock(mutex_);
   regions_.insert(&region);
 }
@@ -93,6 +131,8 @@ void StatisticsRegistry::remove(QueuePair& queue_pair) {
   if (queue_pairs_.erase(queue_pair.shared_from_this()) == 0) return;
   auto entry = entry_of(queue_pair, carrier, counters);
   entry.state = "destroyed";
+  ++destroyed_pairs_;
+  device::add(destroyed_counters_, counters);
   keep(destroyed_.queue_pairs, entry);
 }
 
@@ -105,6 +145,7 @@ void StatisticsRegistry::remove(CompletionQueue& queue) {
 }
 
 void StatisticsRegistry::remove(Region& region) {
+  if (!lists_) return;
   const std::lock_guard lock(mutex_);
   if (regions_.erase(&region) == 0) return;
   auto entry = entry_of(region);
@@ -135,6 +176,42 @@ StatisticsRegistry::Snapshot StatisticsRegistry::snapshot() {
   std::ranges::sort(all.queue_pairs, {}, &QueuePairEntry::number);
   std::ranges::sort(all.completion_queues, {}, &CompletionQueueEntry::number);
   std::ranges::sort(all.memory_regions, {}, &MemoryRegionEntry::lkey);
+  return all;
+}
+
+void StatisticsRegistry::watch_latencies(bool wanted) {
+  const std::lock_guard lock(mutex_);
+  watches_latencies_ = wanted;
+  for (const auto& queue_pair : queue_pairs_) watch(*queue_pair, wanted);
+}
+
+// The locks of queue pairs are taken without mutex_, because one of them may be held for long, and
+// the program is not to wait here when it makes or destroys an object.
+StatisticsRegistry::Live StatisticsRegistry::live() {
+  Live all;
+  std::vector<std::shared_ptr<QueuePair>> pairs;
+  {
+    const std::lock_guard lock(mutex_);
+    all.destroyed = destroyed_pairs_;
+    all.destroyed_counters = destroyed_counters_;
+    pairs.assign(queue_pairs_.begin(), queue_pairs_.end());
+    for (CompletionQueue* queue : completion_queues_) {
+      const std::unique_lock own(queue->mutex(), std::try_to_lock);
+      if (!own) continue;
+      all.completion_queues.push_back(
+          {entry_of(*queue, queue->counters_locked()), queue->depth_locked()});
+    }
+  }
+  for (const auto& pair : pairs) {
+    std::unique_lock own(pair->mutex(), std::defer_lock);
+    if (!lock_for_a_while(own)) continue;
+    all.queue_pairs.push_back(
+        {entry_of(*pair, pair->carrier_note_locked(), pair->counters_locked()),
+         pair->live_locked()});
+  }
+  std::ranges::sort(all.queue_pairs, {}, [](const Live::Pair& pair) { return pair.entry.number; });
+  std::ranges::sort(all.completion_queues, {},
+                    [](const Live::Queue& queue) { return queue.entry.number; });
   return all;
 }
 

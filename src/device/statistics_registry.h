@@ -1,5 +1,4 @@
-// Statistics registry: all live objects of a device, and the counters of destroyed ones.
-// A device has one only if the user asked for statistics (Settings::stats_path).
+// Statistics registry: the live objects of a device, and the counters of destroyed ones.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "device/queue_pair/carrier_note.h"
+#include "device/queue_pair/live_queue_pair.h"
 #include "weft/counters.hpp"
 
 namespace weft::device {
@@ -18,6 +18,9 @@ class CompletionQueue;
 class QueuePair;
 struct Region;
 
+// Destroyed objects are listed one by one only if the user asked for statistics
+// (Settings::stats_path); so are regions. Otherwise there are sums, for `weft top`.
+//
 // All functions are thread-safe. The registry keeps a queue pair alive until remove(); completion
 // queues and regions must stay alive until then.
 class StatisticsRegistry {
@@ -48,8 +51,26 @@ class StatisticsRegistry {
     std::uint64_t not_listed = 0;  // destroyed objects beyond most_entries of a kind
   };
 
+  // What `weft top` shows.
+  struct Live {
+    struct Pair {
+      QueuePairEntry entry;
+      LiveQueuePair live;
+    };
+    struct Queue {
+      CompletionQueueEntry entry;
+      std::size_t depth = 0;  // completions that are not polled
+    };
+    std::vector<Pair> queue_pairs;
+    std::vector<Queue> completion_queues;
+    std::uint64_t destroyed = 0;  // queue pairs
+    QueuePairCounters destroyed_counters;
+  };
+
   // Limit on destroyed objects of each kind; further ones are counted in Snapshot::not_listed only.
   static constexpr std::size_t most_entries = 4096;
+
+  explicit StatisticsRegistry(bool lists) : lists_(lists) {}
 
   void add(const std::shared_ptr<QueuePair>& queue_pair);
   void add(CompletionQueue& queue);
@@ -64,12 +85,20 @@ class StatisticsRegistry {
   // pair out (or returns an empty snapshot): the calling thread itself may hold the lock, if a
   // signal handler of the application ends the program.
   [[nodiscard]] Snapshot snapshot();
+  // The same for `weft top`; what is locked for long is left out.
+  [[nodiscard]] Live live();
+  // Takes the latencies of all queue pairs from now on, also of later ones; or does so no more.
+  void watch_latencies(bool wanted);
 
  private:
   template <typename Entry>
   void keep(std::vector<Entry>& list, const Entry& entry);
 
+  const bool lists_;
   std::mutex mutex_;
+  bool watches_latencies_ = false;
+  std::uint64_t destroyed_pairs_ = 0;
+  QueuePairCounters destroyed_counters_;
   std::unordered_set<std::shared_ptr<QueuePair>> queue_pairs_;
   std::unordered_set<CompletionQueue*> completion_queues_;
   std::unordered_set<Region*> regions_;

@@ -16,8 +16,8 @@ device::Context* OtherDevices::open(const device::Settings& settings, std::strin
     errno = ENODEV;
     return nullptr;
   }
-  Entry entry{std::move(*made), nullptr};
-  if (entry.device->statistics_registry()) {
+  Entry entry{std::move(*made), nullptr, nullptr};
+  if (!entry.device->settings().stats_path.empty()) {
     auto opened = Statistics::open(*entry.device);
     if (!opened) {
       why = opened.error();
@@ -30,6 +30,7 @@ device::Context* OtherDevices::open(const device::Settings& settings, std::strin
   const std::lock_guard lock(mutex_);
   ibv_device& handle = *entry.device->verbs();
   std::snprintf(handle.name, sizeof handle.name, "weft%d", ++last_number_);
+  entry.live_server = LiveServer::open(*entry.device);
   entries_.push_back(std::move(entry));
   count_ = entries_.size();
   return context.release();
@@ -56,12 +57,14 @@ void OtherDevices::close(device::Device& device) {
   }
   if (closed.statistics) closed.statistics->write("exit");
   closed.statistics.reset();
+  if (closed.live_server) closed.live_server->stop();
 }
 
 // Without the lock: another thread of the parent may have held it.
 void OtherDevices::abandon_after_fork() {
   for (const Entry& entry : entries_) {
     if (entry.statistics) entry.statistics->abandon_after_fork();
+    if (entry.live_server) entry.live_server->abandon_after_fork();
     entry.device->abandon_after_fork();
   }
 }

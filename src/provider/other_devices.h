@@ -10,6 +10,7 @@
 
 #include "device/context.h"
 #include "device/device.h"
+#include "provider/live_server.h"
 #include "provider/statistics.h"
 
 namespace weft::provider {
@@ -29,6 +30,7 @@ class OtherDevices {
   struct Entry {
     std::unique_ptr<device::Device> device;
     std::shared_ptr<Statistics> statistics;
+    std::shared_ptr<LiveServer> live_server;
   };
 
   std::mutex mutex_;

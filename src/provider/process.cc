@@ -96,6 +96,7 @@ void Process::after_fork_in_parent() {
 void Process::after_fork_in_child() {
   if (Process* old = the_process.exchange(nullptr)) {
     if (old->statistics_) old->statistics_->abandon_after_fork();
+    if (old->live_server_) old->live_server_->abandon_after_fork();
     if (old->device_) old->device_->abandon_after_fork();
     old->other_devices_.abandon_after_fork();
     old->manager_.abandon_after_fork();
@@ -155,6 +156,7 @@ void Process::build() {
     counter_of(device_->refusals(), why) += counter_of(early_refusals_, why);
   }
   keep_statistics();
+  live_server_ = LiveServer::open(*device_);
   trace_ = device_->trace().get();
   if (trace_) end_trace_at_exit();
   if (!environment_is_quiet()) log(LogLevel::info, "weft0", start_line(*device_));
@@ -191,7 +193,7 @@ void Process::end_trace_at_exit() {
 
 // With mutex_ held. A file that cannot be written is reported, and the device works without it.
 void Process::keep_statistics() {
-  if (!device_->statistics_registry()) return;
+  if (device_->settings().stats_path.empty()) return;
   auto opened = Statistics::open(*device_);
   if (!opened) return complain(opened.error());
   statistics_ = *opened;

@@ -12,6 +12,7 @@
 #include "cm/cm.h"
 #include "device/context.h"
 #include "device/device.h"
+#include "provider/live_server.h"
 #include "provider/other_devices.h"
 #include "provider/refusal.h"
 #include "provider/statistics.h"
@@ -70,6 +71,7 @@ class Process {
   std::unique_ptr<device::Context> shared_context_;
   std::shared_ptr<Statistics> statistics_;
   device::Refusals early_refusals_;             // counted before there was a device
+  std::shared_ptr<LiveServer> live_server_;     // null where it cannot be had
   std::optional<device::Settings> configured_;  // nothing: the environment sets them
   OtherDevices other_devices_;
   std::string complaint_;  // the last one, so that it is not repeated

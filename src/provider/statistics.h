@@ -18,6 +18,8 @@ namespace weft::provider {
 // The JSON text: {"version": ..., "queue_pairs": [...], ...}. The device must have a registry of
 // statistics. `occasion`: "exit" or "signal".
 [[nodiscard]] std::string to_json(device::Device& device, const char* occasion);
+// For `weft top`: live objects, sums of the destroyed ones, latencies as they are taken.
+[[nodiscard]] std::string to_live_json(device::Device& device);
 // The text format of Prometheus, version 0.0.4, with a line end behind the last sample. The same
 // counters and the same condition.
 [[nodiscard]] std::string to_prometheus(device::Device& device, const char* occasion);

@@ -2,10 +2,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <array>
 #include <string_view>
 
+#include "device/addresses.h"
 #include "device/completion/status_names.h"
 #include "device/datagram/datagrams.h"
+#include "device/gid_table.h"
+#include "device/system.h"
 #include "provider/statistics.h"
 
 namespace weft::provider {
@@ -76,6 +80,54 @@ std::string quoted(std::string_view text) {
 std::string object(const faults::Plan::Count& count) {
   return fmt::format(R"({{"rule": {}, "occurrences": {}, "faults": {}}})", quoted(count.rule),
                      count.occurrences, count.faults);
+}
+
+// The buckets of latencies that are not empty: {"write": [[BUCKET, COUNT], ...]}.
+std::string latencies(const device::LiveQueuePair& live) {
+  constexpr std::array<std::string_view, device::latency_kinds> names{"send", "write", "read",
+                                                                      "atomic"};
+  std::string text = "{";
+  std::string_view comma;
+  for (std::size_t kind = 0; kind < names.size(); ++kind) {
+    if (live.latencies[kind].empty()) continue;
+    text += fmt::format(R"({}"{}": [)", comma, names[kind]);
+    std::string_view between;
+    for (const auto& [bucket, count] : live.latencies[kind]) {
+      text += fmt::format("{}[{}, {}]", between, bucket, count);
+      between = ", ";
+    }
+    text += ']';
+    comma = ", ";
+  }
+  return text + "}";
+}
+
+std::string address_text(const ibv_gid& gid) {
+  if (gid.global.interface_id == 0 && gid.global.subnet_prefix == 0) return {};
+  std::string text = device::to_string(device::address_of(gid));
+  text.erase(text.rfind(':'));  // the port
+  return text;
+}
+
+std::string object(const StatisticsRegistry::Live::Pair& pair) {
+  const device::LiveQueuePair& live = pair.live;
+  std::string text = object(pair.entry);
+  text.pop_back();
+  return text +
+         fmt::format(R"(, "peer": "{}", "send_depth": {}, "send_size": {}, "receive_depth": {}, )"
+                     R"("receive_size": {}, "shared_receives": {}, "awaits_connection": {}, )"
+                     R"("awaits_room": {}, "awaits_credits": {}, "awaits_receive": {}, )"
+                     R"("room_wait_ns": {}, "latencies": {}}})",
+                     address_text(live.peer), live.send_depth, live.send_size, live.receive_depth,
+                     live.receive_size, live.shared_receives, live.awaits_connection,
+                     live.waits.room, live.waits.credits, live.waits.receive, live.room_wait_ns,
+                     latencies(live));
+}
+
+std::string object(const StatisticsRegistry::Live::Queue& queue) {
+  std::string text = object(queue.entry);
+  text.pop_back();
+  return text + fmt::format(R"(, "depth": {}}})", queue.depth);
 }
 
 template <typename Entry>
@@ -153,8 +205,22 @@ std::string link_object(device::DeviceLink* link) {
 
 }  // namespace
 
+std::string to_live_json(device::Device& device) {
+  const StatisticsRegistry::Live live = device.statistics_registry().live();
+  const StatisticsRegistry::QueuePairEntry destroyed{
+      .type = {}, .state = "destroyed", .carrier = {}, .counters = live.destroyed_counters};
+  std::string address = device::to_string(device.addresses().front().address);
+  address.erase(address.rfind(':'));
+  return fmt::format(
+      "{{\n  \"version\": 1,\n  \"pid\": {},\n  \"device\": \"{}\",\n  \"address\": \"{}\",\n"
+      "  \"time_ns\": {},\n  \"destroyed\": {},\n  \"destroyed_queue_pairs\": {},\n{},\n{}\n}}\n",
+      getpid(), device.verbs()->name, address, device::sys::now_ns(), live.destroyed,
+      object(destroyed), list("queue_pairs", live.queue_pairs),
+      list("completion_queues", live.completion_queues));
+}
+
 std::string to_json(device::Device& device, const char* occasion) {
-  const StatisticsRegistry::Snapshot snapshot = device.statistics_registry()->snapshot();
+  const StatisticsRegistry::Snapshot snapshot = device.statistics_registry().snapshot();
   return fmt::format(
       "{{\n  \"version\": 1,\n  \"pid\": {},\n  \"occasion\": \"{}\",\n"
       "  \"not_listed\": {},\n  \"refusals\": {},\n  \"datagrams\": {},\n{}{}{}{},\n{},\n{}\n}}\n",

@@ -316,7 +316,7 @@ void link(Metrics& metrics, device::DeviceLink* link) {
 
 std::string to_prometheus(device::Device& device, const char* occasion) {
   using QueuePairEntry = StatisticsRegistry::QueuePairEntry;
-  const StatisticsRegistry::Snapshot snapshot = device.statistics_registry()->snapshot();
+  const StatisticsRegistry::Snapshot snapshot = device.statistics_registry().snapshot();
   Metrics metrics;
   metrics.gauge("device_info", "The process, and when this was written; the value is 1.");
   metrics.sample({}, {{"pid", std::to_string(getpid())}, {"occasion", occasion}}, 1);

@@ -9,7 +9,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "dropin"))
 import libraries  # pylint: disable=wrong-import-position
 
-COMMANDS = ["run", "dissect", "doctor", "trace"]
+COMMANDS = ["run", "dissect", "doctor", "top", "trace"]
 
 
 def pages():

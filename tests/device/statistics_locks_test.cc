@@ -63,7 +63,7 @@ TEST(BoundedLock, IsTakenOnlyIfItIsFree) {
 class StatisticsLocks : public testing::Test {
  protected:
   [[nodiscard]] StatisticsRegistry::Snapshot snapshot() {
-    return device_->statistics_registry()->snapshot();
+    return device_->statistics_registry().snapshot();
   }
   [[nodiscard]] bool lists_queue_pair() {
     const auto all = snapshot();

@@ -10,10 +10,11 @@ MAY_INCLUDE = {
     "base": set(),
     "wire": {"base"},
     "faults": {"base"},
+    "live": {"base"},
     "iwarp": {"base", "wire"},
-    "device": {"base", "wire", "iwarp", "faults"},
+    "device": {"base", "wire", "iwarp", "faults", "live"},
     "cm": {"base", "wire", "iwarp", "faults", "device"},
-    "provider": {"base", "wire", "iwarp", "faults", "device", "cm"},
+    "provider": {"base", "wire", "iwarp", "faults", "live", "device", "cm"},
     "check": {"base", "provider"},
     "verbs": {"base", "provider"},
     "connection": {"base", "provider", "verbs"},
@@ -27,7 +28,7 @@ MAY_INCLUDE = {
     "interpose": {"base", "provider", "stream"},
     "fabric": {"base", "stream"},
     # of provider the table of environment variables, of check its rules, which know no device
-    "cli": {"base", "capture", "check", "faults", "provider", "public"},
+    "cli": {"base", "capture", "check", "faults", "live", "provider", "public"},
     "examples": {"public"},
 }
 # The rooms of a layer are its folders, and "." stands for the files beside them. The table has for

@@ -55,6 +55,7 @@ import services  # noqa: F401
 import sockets  # noqa: F401
 import storage  # noqa: F401
 import sysfs  # noqa: F401
+import top  # noqa: F401
 import traces  # noqa: F401
 import targets  # noqa: F401
 import two_hosts  # noqa: F401

@@ -66,7 +66,7 @@ CompletionQueue::CompletionQueue(Context& context, int entries, void* user_conte
   pthread_cond_init(&cq_.cond, nullptr);
   // ibv_destroy_comp_channel(3) answers EBUSY while this count is not 0.
   if (channel) ++std::atomic_ref(channel->channel_.refcnt);
-  if (StatisticsRegistry* registry = context.device().statistics_registry()) registry->add(*this);
+  context.device().statistics_registry().add(*this);
 }
 
 // Withdraws pending events first, so that no reader gets an event of a destroyed queue, then waits
@@ -74,8 +74,7 @@ CompletionQueue::CompletionQueue(Context& context, int entries, void* user_conte
 CompletionQueue::~CompletionQueue() {
   // The engine may still hold the clock; from here on it calls nothing.
   if (clock_) clock_->stop();
-  if (StatisticsRegistry* registry = context_.device().statistics_registry())
-    registry->remove(*this);
+  context_.device().statistics_registry().remove(*this);
   if (channel_) {
     channel_->events_.withdraw([this](CompletionQueue* queue) { return queue == this; });
     wait_for_acknowledgements();
@@ -122,6 +121,17 @@ int CompletionQueue::poll(int entries, ibv_wc* completions) {
 CompletionQueueCounters CompletionQueue::counters() {
   const std::lock_guard lock(mutex_);
   return counters_;
+}
+
+// Polling gives places back under the same lock.
+std::uint32_t CompletionQueue::unfinished(const QueueSlots& slots) {
+  const std::lock_guard lock(mutex_);
+  std::uint32_t places = slots.taken();
+  for (std::size_t i = 0; i < count_; ++i) {
+    const Delivery& delivery = ring_[(head_ + i) % ring_.size()];
+    if (delivery.slots == &slots) places -= std::min(places, delivery.covered);
+  }
+  return places;
 }
 
 // The time stamps have a ring of their own, so that plain queues do not pay for them.

@@ -117,7 +117,12 @@ class CompletionQueue : public KeptMemory {
   // For the statistics, which must not wait for a lock for ever; mutex() must be held.
   [[nodiscard]] std::mutex& mutex() { return mutex_; }
   [[nodiscard]] const CompletionQueueCounters& counters_locked() const { return counters_; }
-  // The number within the device's statistics; 0 without statistics.
+  // Completions that the program has not polled; mutex() must be held.
+  [[nodiscard]] std::size_t depth_locked() const { return count_; }
+  // How many of the places that are taken belong to requests without a completion in this queue.
+  // The lock of the queue pair must be held.
+  [[nodiscard]] std::uint32_t unfinished(const QueueSlots& slots);
+  // The number within the device's statistics.
   [[nodiscard]] std::uint64_t number() const { return number_; }
   void set_number(std::uint64_t number) { number_ = number; }
 

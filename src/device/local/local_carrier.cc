@@ -304,7 +304,7 @@ void LocalCarrier::flush_requests() {
     if (fails_later()) {
       parts_.waiting.hold(request.wr_id, request.operation);
       parts_.completions.send_slots().give_back(covered - 1);
-      if (parts_.trace) parts_.trace->done_silently(covered - 1);
+      if (parts_.watch) parts_.watch->done_silently(covered - 1);
       return;
     }
     const auto status = end_.reason == EndReason::peer_closed && !parts_.completions.failed()
@@ -381,6 +381,12 @@ void LocalCarrier::add_counters(QueuePairCounters& counters) const {
   counters.peer_atomics.bytes += own.atomics.bytes;
   link_->requester.add_counters(counters);
   ReceiveWait::add_peers_waits(own, counters);
+}
+
+// A message of the peer that finds no receive waits at the peer (receive_wait.h).
+Carrier::Waits LocalCarrier::waits() const {
+  if (stream_) return stream_->waits();
+  return {.credits = link_ && link_->requester.awaits_receive()};
 }
 
 void LocalCarrier::abandon_after_fork() {

@@ -59,6 +59,7 @@ class LocalCarrier final : public Carrier {
   void stop(QueuePairLock& lock) override;
 
   void forget_memory(const std::byte* base, std::size_t length_bytes, QueuePairLock& lock) override;
+  [[nodiscard]] Waits waits() const override;
   void add_counters(QueuePairCounters& counters) const override;
   void abandon_after_fork() override;
 

@@ -533,8 +533,8 @@ bool LocalRequester::push(inbox::Kind kind, const WorkRequest& work, std::span<c
 }
 
 LocalRequester::Outcome LocalRequester::complete(const WorkRequest& work, Status status) {
-  if (parts_.trace && status == Status::success) [[unlikely]]
-    parts_.trace->carried_out();
+  if (parts_.watch && status == Status::success) [[unlikely]]
+    parts_.watch->carried_out();
   if (status == Status::success && !work.signaled) {
     // Unsignaled: the next completion gives its place back.
     ++silent_;

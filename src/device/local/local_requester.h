@@ -50,6 +50,8 @@ class LocalRequester {
   void withdraw_request(const std::byte* base, std::size_t length_bytes);
   [[nodiscard]] bool idle() const { return pending_.empty(); }
   void add_counters(QueuePairCounters& counters) const { wait_.add_counters(counters); }
+  // Whether a Send waits for a receive of the peer.
+  [[nodiscard]] bool awaits_receive() const { return wait_.waits(); }
 
   // A request has failed, so the connection must end.
   struct Failure {

@@ -19,6 +19,7 @@ class ReceiveWait {
   void end() {
     if (began_ns_ != 0) finish();
   }
+  [[nodiscard]] bool waits() const { return began_ns_ != 0; }
   // Adds the waits that count here.
   void add_counters(QueuePairCounters& counters) const;
   // Adds those that the peer has counted for this end.

@@ -101,6 +101,13 @@ class Carrier {
 
   // --- Other
 
+  // What the connection waits for at this moment.
+  struct Waits {
+    bool room = false;     // TCP takes no more
+    bool credits = false;  // the peer has no receive, and holds no more messages
+    bool receive = false;  // a message of the peer finds no receive here
+  };
+  [[nodiscard]] virtual Waits waits() const { return {}; }
   // A rule of faults acts on the connection, before anything else is sent. Carriers without one do
   // nothing.
   virtual void inject(const faults::Action& /*fault*/, QueuePairLock& /*lock*/) {}

@@ -179,7 +179,7 @@ void Completions::drop() {
   for (const Completed& completed : pending_) completed.delivery.free_slots();
   pending_.clear();
   if (late_) late_->drop();
-  if (trace_) trace_->dropped();
+  if (watch_) watch_->dropped();
   // A request that was to fail may have been flushed instead.
   send_replacement_ = {};
   receive_replacement_ = {};

@@ -12,7 +12,7 @@
 #include "device/completion/completion_queue.h"
 #include "device/queue_pair/late_completions.h"
 #include "device/queue_pair/queue_slots.h"
-#include "device/trace/queue_pair_trace.h"
+#include "device/trace/request_watch.h"
 #include "iwarp/types.h"
 #include "weft/counters.hpp"
 
@@ -37,8 +37,9 @@ class Completions {
   void set_faults(DeviceFaults& faults, const ibv_gid& peer) {
     late_ = std::make_unique<LateCompletions>(faults, peer);
   }
-  // What is published from here on is in the trace, which outlives this object.
-  void set_trace(QueuePairTrace& trace) { trace_ = &trace; }
+  // Follows what is published from here on; null: nothing does. It outlives this object, or the
+  // next call.
+  void set_watch(RequestWatch* watch) { watch_ = watch; }
   // When publish() is to be called again for completions that a rule delays; nothing where that has
   // been returned before.
   [[nodiscard]] std::optional<std::uint64_t> new_alarm_ns() {
@@ -104,8 +105,8 @@ class Completions {
   [[nodiscard]] bool publish_late();
   void count(const Delivery& delivery);
   void note(Delivery& delivery) {
-    if (trace_) [[unlikely]]
-      delivery.trace = trace_->completed(delivery);
+    if (watch_) [[unlikely]]
+      delivery.trace = watch_->completed(delivery);
   }
   [[nodiscard]] static ibv_wc_status replaced(const ibv_wc& failure, Replacement& replacement);
 
@@ -115,7 +116,7 @@ class Completions {
   QueueSlots send_slots_;
   std::vector<Completed> pending_;
   std::unique_ptr<LateCompletions> late_;  // null: no rule of faults names completions
-  QueuePairTrace* trace_ = nullptr;        // null: the user asked for none
+  RequestWatch* watch_ = nullptr;          // null: see QueuePairParts
   QueuePairCounters counters_;
   Replacement send_replacement_;
   Replacement receive_replacement_;

@@ -133,7 +133,7 @@ std::shared_ptr<QueuePair> QueuePair::create(Context& context, ibv_pd* domain,
   }
   if (xrc) xrc->domain->add(made);
   context.add(made);
-  if (StatisticsRegistry* registry = context.device().statistics_registry()) registry->add(made);
+  context.device().statistics_registry().add(made);
   return made;
 }
 
@@ -206,8 +206,7 @@ void QueuePair::destroy() {
     parts_.destroyed = true;
   }
   disconnect();
-  StatisticsRegistry* registry = context().device().statistics_registry();
-  if (registry) registry->remove(*this);
+  context().device().statistics_registry().remove(*this);
   for (ibv_cq* queue : {handle_.qp.send_cq, handle_.qp.recv_cq}) {
     if (queue) CompletionQueue::of(queue)->detach(this);
   }
@@ -318,6 +317,43 @@ QueuePairCounters QueuePair::counters_locked() const {
   if (carrier_) carrier_->add_counters(now);
   if (const auto& pairing = search_.pairing()) now.connection_retries += pairing->retries();
   return now;
+}
+
+LiveQueuePair QueuePair::live_locked() {
+  LiveQueuePair live{.peer = parts_.peer,
+                     .send_depth = parts_.completions.send_slots().taken(),
+                     .send_size = parts_.completions.send_slots().capacity(),
+                     .receive_depth = parts_.receives.slots().taken(),
+                     .receive_size = parts_.receives.slots().capacity(),
+                     .shared_receives = parts_.receives.shared() != nullptr,
+                     .awaits_connection = !carrier_ && !parts_.waiting.empty(),
+                     .waits = carrier_ ? carrier_->waits() : Carrier::Waits{}};
+  const RequestLatencies* latencies = parts_.watch ? parts_.watch->latencies() : nullptr;
+  if (!latencies) return live;
+  live.room_wait_ns = latencies->room_wait_ns();
+  for (std::size_t kind = 0; kind < latency_kinds; ++kind) {
+    const auto* histogram = latencies->of(static_cast<LatencyKind>(kind));
+    if (!histogram) continue;
+    for (std::size_t bucket = 0; const std::uint64_t count : histogram->counts()) {
+      if (count != 0) live.latencies[kind].emplace_back(bucket, count);
+      ++bucket;
+    }
+  }
+  return live;
+}
+
+// A queue pair without a trace has a watch only meanwhile, so that its data path is as before
+// afterwards.
+void QueuePair::watch_latencies_locked(bool wanted) {
+  if (wanted && !handle_.qp.send_cq) return;  // XRC_RECV: it has no requests
+  if (wanted) {
+    if (!parts_.watch) parts_.set_watch(std::make_unique<RequestWatch>());
+    const QueueSlots& slots = parts_.completions.send_slots();
+    parts_.watch->take_latencies(CompletionQueue::of(handle_.qp.send_cq)->unfinished(slots));
+  } else if (parts_.watch) {
+    parts_.watch->leave_latencies();
+    if (!parts_.watch->has_trace()) parts_.set_watch(nullptr);
+  }
 }
 
 // --- Progress ------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@
 #include "device/datagram/datagrams.h"
 #include "device/engine.h"
 #include "device/queue_pair/carrier.h"
+#include "device/queue_pair/live_queue_pair.h"
 #include "device/queue_pair/peer_search.h"
 #include "device/queue_pair/queue_pair_lock.h"
 #include "device/queue_pair/queue_pair_parts.h"
@@ -92,6 +93,9 @@ class QueuePair final : public Pollable,
   [[nodiscard]] std::mutex& mutex() { return mutex_; }
   [[nodiscard]] QueuePairCounters counters_locked() const;
   [[nodiscard]] const CarrierNote& carrier_note_locked() const { return parts_.carrier; }
+  [[nodiscard]] LiveQueuePair live_locked();
+  // From now on takes the latencies of requests, or does so no more.
+  void watch_latencies_locked(bool wanted);
 
   // --- Connections
 
@@ -162,7 +166,7 @@ class QueuePair final : public Pollable,
 
   // Posting
   int post_one(const ibv_send_wr& request, QueuePairLock& lock);
-  int post_untraced(const ibv_send_wr& request, QueuePairLock& lock);
+  int post_unwatched(const ibv_send_wr& request, QueuePairLock& lock);
   int accept_one(const ibv_send_wr& given, QueuePairLock& lock);
   int accept(const SendRequest& request, QueuePairLock& lock);
   int check(const ibv_send_wr& given, std::span<iwarp::LocalSlice> slices, SendRequest& request,

@@ -31,11 +31,15 @@ QueuePairParts::QueuePairParts(Context& opened, ibv_qp& handle, const ibv_qp_ini
   attributes.qp_access_flags = all_remote_access & opened.device().grantable_access();
   attributes.port_num = 1;
   if (const auto& file = opened.device().trace()) {
-    trace = std::make_unique<QueuePairTrace>(file, handle);
-    completions.set_trace(*trace);
+    set_watch(std::make_unique<RequestWatch>(std::make_unique<QueuePairTrace>(file, handle)));
   }
   DeviceFaults* const faults = opened.device().faults();
   if (faults && faults->names(faults::Point::completion)) completions.set_faults(*faults, peer);
+}
+
+void QueuePairParts::set_watch(std::unique_ptr<RequestWatch> wanted) {
+  watch = std::move(wanted);
+  completions.set_watch(watch.get());
 }
 
 // After ibv_destroy_qp(3) the event would name freed memory.
@@ -88,8 +92,8 @@ void QueuePairParts::complete(const iwarp::SendCompletion& completion) {
 
 void QueuePairParts::complete_receive(const iwarp::ReceiveCompletion& completion) {
   note_arrival();
-  if (trace && completion.status == iwarp::Status::success) [[unlikely]]
-    trace->placed(QueuePairTrace::Kind::message);
+  if (watch && completion.status == iwarp::Status::success) [[unlikely]]
+    watch->placed(QueuePairTrace::Kind::message);
   if (!receives.domain()) [[likely]] {
     completions.add_receive(completion, receives.slots());
     return;

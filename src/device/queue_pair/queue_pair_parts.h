@@ -14,7 +14,7 @@
 #include "device/queue_pair/shared_files.h"
 #include "device/queue_pair/waiting_work.h"
 #include "device/system.h"
-#include "device/trace/queue_pair_trace.h"
+#include "device/trace/request_watch.h"
 #include "iwarp/types.h"
 
 namespace weft::device {
@@ -49,6 +49,8 @@ struct ConnectionMemory {
 struct QueuePairParts {
   QueuePairParts(Context& opened, ibv_qp& handle, const ibv_qp_init_attr& wanted);
 
+  // Null: nothing follows the requests any more.
+  void set_watch(std::unique_ptr<RequestWatch> wanted);
   // Raises an asynchronous event of the queue pair, unless it is being destroyed.
   void raise(ibv_event_type type);
   // A message has arrived. The first one on the way to RTS raises IBV_EVENT_COMM_EST.
@@ -79,7 +81,7 @@ struct QueuePairParts {
   ibv_qp_attr attributes{};
   ibv_gid peer{};  // the address of the connection's other end; zero while there is none
   iwarp::QueueLimits limits;
-  std::unique_ptr<QueuePairTrace> trace;  // null unless the user asked for a trace
+  std::unique_ptr<RequestWatch> watch;  // null: no trace, and no `weft top` looks
   Completions completions;
   Receives receives;
   MemoryAccess memory;

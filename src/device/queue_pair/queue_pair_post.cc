@@ -59,9 +59,9 @@ int QueuePair::post_all(const ibv_send_wr& first) {
   int failed = 0;
   for (const ibv_send_wr* given = &first; given && failed == 0; given = given->next) {
     // Succeeds: everything was checked.
-    const std::uint64_t began_ns = parts_.trace ? TraceFile::now_ns() : 0;
-    failed = faults ? post_with_faults(*given, *faults, lock) : post_untraced(*given, lock);
-    if (parts_.trace && failed == 0) parts_.trace->posted(*given, began_ns);
+    const std::uint64_t began_ns = parts_.watch ? TraceFile::now_ns() : 0;
+    failed = faults ? post_with_faults(*given, *faults, lock) : post_unwatched(*given, lock);
+    if (parts_.watch && failed == 0) parts_.watch->posted(*given, began_ns);
   }
   posted(lock);
   settle(lock);
@@ -69,15 +69,15 @@ int QueuePair::post_all(const ibv_send_wr& first) {
 }
 
 int QueuePair::post_one(const ibv_send_wr& request, QueuePairLock& lock) {
-  if (!parts_.trace) [[likely]]
-    return post_untraced(request, lock);
+  if (!parts_.watch) [[likely]]
+    return post_unwatched(request, lock);
   const std::uint64_t began_ns = TraceFile::now_ns();
-  const int failed = post_untraced(request, lock);
-  if (failed == 0) parts_.trace->posted(request, began_ns);
+  const int failed = post_unwatched(request, lock);
+  if (failed == 0) parts_.watch->posted(request, began_ns);
   return failed;
 }
 
-int QueuePair::post_untraced(const ibv_send_wr& request, QueuePairLock& lock) {
+int QueuePair::post_unwatched(const ibv_send_wr& request, QueuePairLock& lock) {
   if (DeviceFaults* faults = context().device().faults()) [[unlikely]] {
     const int failed = faults->call(faults::Point::post_send, handle_.qp);
     return failed != 0 ? failed : post_with_faults(request, *faults, lock);
@@ -318,8 +318,8 @@ int QueuePair::post_one_receive(const ibv_recv_wr& request, QueuePairLock& lock)
   const int failed = accept_receive(request, faults, lock);
   if (failed == 0) {
     add_list(parts_.completions.counters().receives, request.sg_list, request.num_sge);
-    if (parts_.trace) [[unlikely]]
-      parts_.trace->posted(request, TraceFile::now_ns());
+    if (parts_.watch) [[unlikely]]
+      parts_.watch->posted(request, TraceFile::now_ns());
   }
   return failed;
 }

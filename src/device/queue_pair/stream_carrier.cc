@@ -38,7 +38,7 @@ StreamCarrier::StreamCarrier(QueuePairParts& parts, Driver driver, StreamSocket 
       initiator_(!paired && !parameters.initiator && parameters.rtr == iwarp::RtrKind::none) {
   // A failure of an earlier connection of the queue pair does not count for this one.
   parts_.completions.clear_failure();
-  if (parts_.trace) begin_trace();
+  if (parts_.watch) begin_trace();
 }
 
 // Called before connection_ is made: socket_ and parts_ are declared before it.
@@ -93,7 +93,7 @@ void StreamCarrier::advance(QueuePairLock& lock) {
   send_available();
   watch_peer();
   credit_wait_.note(connection_.awaits_credit(), parts_.completions.counters());
-  if (parts_.trace) [[unlikely]]
+  if (parts_.watch) [[unlikely]]
     trace_waits();
   if (socket_.shaped()) [[unlikely]]
     follow_shaping();
@@ -292,8 +292,8 @@ void StreamCarrier::send_available() {
       return;
     }
     connection_.sent(static_cast<std::size_t>(sent));
-    if (parts_.trace && !connection_.ended()) [[unlikely]]
-      parts_.trace->sent(connection_.requests_sent());
+    if (parts_.watch && !connection_.ended()) [[unlikely]]
+      parts_.watch->sent(connection_.requests_sent());
     follow_segment_size(static_cast<std::size_t>(sent));
   }
   want_write(false);
@@ -518,7 +518,7 @@ void StreamCarrier::complete_send(const iwarp::SendCompletion& completion) {
   }
   // The silent requests before it are done.
   parts_.waiting.hold(completion.wr_id, completion.operation);
-  if (parts_.trace) parts_.trace->done_silently(completion.covered - 1);
+  if (parts_.watch) parts_.watch->done_silently(completion.covered - 1);
   parts_.completions.send_slots().give_back(completion.covered - 1);
 }
 

@@ -86,6 +86,7 @@ class StreamCarrier final : public Carrier, private iwarp::Host {
 
   void forget_memory(const std::byte* base, std::size_t length_bytes, QueuePairLock& lock) override;
   void inject(const faults::Action& fault, QueuePairLock& lock) override;
+  [[nodiscard]] Waits waits() const override;
   void add_counters(QueuePairCounters& counters) const override;
   void abandon_after_fork() override { socket_.disown(); }
 

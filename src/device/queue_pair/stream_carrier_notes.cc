@@ -22,7 +22,7 @@ void StreamCarrier::note_peer_access(const iwarp::PeerAccess& access) {
                                                                   : counters.peer_writes;
   traffic.bytes += access.bytes;
   if (access.last) ++traffic.operations;
-  if (parts_.trace && access.last && access.bytes > 0) [[unlikely]]
+  if (parts_.watch && access.last && access.bytes > 0) [[unlikely]]
     trace_placed(access.right);
   parts_.memory.count(access);
 }
@@ -36,22 +36,29 @@ void StreamCarrier::begin_trace() {
   size = sizeof there;
   if (!named || getpeername(socket_.fd(), reinterpret_cast<sockaddr*>(&there), &size) != 0 ||
       parts_.is_unreliable()) {
-    return parts_.trace->connection_began({}, {});
+    return parts_.watch->connection_began({}, {});
   }
-  parts_.trace->connection_began(to_string(here), to_string(there));
+  parts_.watch->connection_began(to_string(here), to_string(there));
+}
+
+Carrier::Waits StreamCarrier::waits() const {
+  if (connection_.ended()) return {};
+  return {.room = writing_,
+          .credits = connection_.awaits_credit(),
+          .receive = connection_.message_waits()};
 }
 
 void StreamCarrier::trace_waits() {
   using Wait = QueuePairTrace::Wait;
-  const bool lives = !connection_.ended();
-  parts_.trace->waits(Wait::room, lives && writing_);
-  parts_.trace->waits(Wait::credits, lives && connection_.awaits_credit());
-  parts_.trace->waits(Wait::receive, lives && connection_.message_waits());
+  const Waits now = waits();
+  parts_.watch->waits(Wait::room, now.room);
+  parts_.watch->waits(Wait::credits, now.credits);
+  parts_.watch->waits(Wait::receive, now.receive);
 }
 
 void StreamCarrier::trace_placed(iwarp::RemoteRight right) {
   using Kind = QueuePairTrace::Kind;
-  parts_.trace->placed(right == iwarp::RemoteRight::read     ? Kind::read
+  parts_.watch->placed(right == iwarp::RemoteRight::read     ? Kind::read
                        : right == iwarp::RemoteRight::atomic ? Kind::atomic
                                                              : Kind::write);
 }

@@ -1,0 +1,183 @@
+#include "cli/top.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/signalfd.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include "base/descriptor.h"
+#include "cli/terminal.h"
+#include "cli/top_rates.h"
+#include "cli/top_source.h"
+#include "cli/top_view.h"
+
+namespace weft::cli {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// A process answers within milliseconds, unless it is stopped or a lock of its device is held.
+constexpr milliseconds longest_answer{1000};
+
+// A terminal without line input and echo, until this is destroyed. Does nothing where standard
+// input is no terminal.
+class SingleKeys {
+ public:
+  SingleKeys() {
+    if (!isatty(STDIN_FILENO) || tcgetattr(STDIN_FILENO, &before_.emplace()) != 0) {
+      before_.reset();
+      return;
+    }
+    termios wanted = *before_;
+    wanted.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
+    tcsetattr(STDIN_FILENO, TCSANOW, &wanted);
+  }
+  ~SingleKeys() {
+    if (before_) tcsetattr(STDIN_FILENO, TCSANOW, &*before_);
+  }
+  SingleKeys(const SingleKeys&) = delete;
+  SingleKeys& operator=(const SingleKeys&) = delete;
+  [[nodiscard]] bool valid() const { return before_.has_value(); }
+
+ private:
+  std::optional<termios> before_;
+};
+
+// Signals that end the command become readable, so that the terminal is restored.
+Descriptor ending_signals() {
+  sigset_t ending;
+  sigemptyset(&ending);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ending, signal);
+  sigprocmask(SIG_BLOCK, &ending, nullptr);
+  return Descriptor(signalfd(-1, &ending, SFD_CLOEXEC));
+}
+
+// The rows that fit, in the width of the terminal.
+std::string cut_to_terminal(const std::string& text) {
+  winsize size{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return text;
+  std::string shown;
+  std::size_t begin = 0;
+  for (int row = 0; row + 1 < size.ws_row && begin < text.size(); ++row) {
+    const std::size_t end = text.find('\n', begin);
+    shown += text.substr(begin, std::min<std::size_t>(end - begin, size.ws_col)) + "\n";
+    begin = end + 1;
+  }
+  return shown;
+}
+
+class Top {
+ public:
+  explicit Top(const TopOptions& options)
+      : options_(options), source_(options.pids), sort_(options.sort) {}
+
+  int run();
+
+ private:
+  std::vector<TopDevice> look();
+  void show(std::vector<TopDevice> devices);
+  bool pause();
+  bool take_key();
+
+  TopOptions options_;
+  TopSource source_;
+  std::string sort_;
+  std::map<std::string, nlohmann::json> before_;  // the last report of each socket
+  SingleKeys keys_;
+  Descriptor ending_ = ending_signals();
+};
+
+// The rates since the last look.
+std::vector<TopDevice> Top::look() {
+  std::vector<TopDevice> devices;
+  std::map<std::string, nlohmann::json> reports;
+  for (TopAnswer& answer : source_.ask(longest_answer)) {
+    devices.push_back(rates(before_[answer.socket], answer));
+    if (answer.answered) reports[answer.socket] = std::move(answer.report);
+  }
+  before_ = std::move(reports);
+  return devices;
+}
+
+void Top::show(std::vector<TopDevice> devices) {
+  sort_devices(devices, sort_);
+  if (options_.json) {
+    fmt::print("{}", json(devices));
+  } else if (devices.empty() && options_.once) {
+    print_notice("no process of this user has a Weft device");
+  } else if (!options_.once && isatty(STDOUT_FILENO)) {
+    const std::string hint =
+        keys_.valid() ? "; q quits, s sorts by another, p shows queue pairs" : "";
+    fmt::print("\033[H\033[J{}",
+               cut_to_terminal(fmt::format("{} devices, by {}{}\n{}", devices.size(), sort_, hint,
+                                           table(devices, options_.queue_pairs))));
+  } else {
+    fmt::print("{}", table(devices, options_.queue_pairs));
+  }
+  std::fflush(stdout);
+}
+
+// Until the next look. False: the user wants to end.
+bool Top::pause() {
+  const auto until = steady_clock::now() + std::chrono::duration_cast<milliseconds>(
+                                               std::chrono::duration<double>(options_.interval_s));
+  while (true) {
+    const auto left = std::chrono::duration_cast<milliseconds>(until - steady_clock::now());
+    if (left.count() <= 0) return true;
+    std::array<pollfd, 2> entries{
+        {{ending_.get(), POLLIN, 0}, {keys_.valid() ? STDIN_FILENO : -1, POLLIN, 0}}};
+    if (::poll(entries.data(), entries.size(), static_cast<int>(left.count())) < 0) continue;
+    if (entries[0].revents != 0) return false;
+    if (entries[1].revents != 0) return take_key();
+  }
+}
+
+bool Top::take_key() {
+  char key = 0;
+  if (::read(STDIN_FILENO, &key, 1) != 1 || key == 'q') return false;
+  if (key == 'p') options_.queue_pairs = !options_.queue_pairs;
+  if (key == 's') {
+    const auto& keys = top_sort_keys();
+    const auto now = std::ranges::find(keys, sort_);
+    sort_ = now == keys.end() || now + 1 == keys.end() ? keys.front() : *(now + 1);
+  }
+  return true;
+}
+
+// The first look shows no rates, so that --once looks twice.
+int Top::run() {
+  std::vector<TopDevice> devices = look();
+  const bool at_once = devices.empty() || !options_.once;
+  if (at_once && !options_.json) show(std::move(devices));
+  if (devices.empty() && options_.once && options_.json) show({});
+  if (options_.once && at_once) return 0;
+  while (pause()) {
+    show(look());
+    if (options_.once || std::ferror(stdout) != 0) break;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int top(const TopOptions& options) try {
+  return Top(options).run();
+} catch (const std::runtime_error& error) {
+  print_error(std::string("top: ") + error.what());
+  return 1;
+}
+
+}  // namespace weft::cli
