@@ -34,6 +34,12 @@ constexpr std::array table{
              "ibv_poll_cq(3): IBV_WC_REM_ACCESS_ERR; ibv_reg_mr(3): remote access flags; "
              "ibv_modify_qp(3): qp_access_flags",
              "As here: both queue pairs go to the error state."},
+    RuleText{Rule::refused_peer, "refused-peer",
+             "an access of the peer to memory of this process was refused",
+             "ibv_reg_mr(3): remote access flags; ibv_modify_qp(3): qp_access_flags; "
+             "ibv_dereg_mr(3)",
+             "As here: both queue pairs go to the error state. Only the peer learns which request "
+             "it was; this side may get IBV_EVENT_QP_ACCESS_ERR."},
     RuleText{Rule::changed_send, "changed-send",
              "the memory of a request was changed before its completion was polled",
              "ibv_post_send(3): \"The buffers used by a WR can only be safely reused after WR the "
@@ -45,6 +51,11 @@ constexpr std::array table{
              "ibv_dereg_mr(3), ibv_post_send(3); IBA 10.6 \"Memory Management\"",
              "The requests complete with IBV_WC_LOC_PROT_ERR, or a message that arrives for them "
              "ends the connection."},
+    RuleText{Rule::unmapped_memory, "unmapped-memory",
+             "memory was freed or unmapped while it was registered",
+             "ibv_reg_mr(3), ibv_dereg_mr(3)",
+             "The adapter keeps the old pages: it sends from them, and what it receives or a peer "
+             "writes goes there, where the program does not see it."},
     RuleText{Rule::leak, "leak", "objects were not destroyed before the program ended",
              "ibv_close_device(3), and the manual page of the function that made them",
              "The kernel frees them with the process; a program that runs on uses up the "
@@ -89,11 +100,13 @@ constexpr std::array table{
              "ibv_poll_cq(3), ibv_destroy_qp(3)",
              "They are lost with their queue. The program does not know whether the requests "
              "succeeded."},
-    RuleText{Rule::unacknowledged_event, "unacknowledged-event",
-             "a completion queue is destroyed before its events are acknowledged",
-             "ibv_get_cq_event(3): \"All completion events that ibv_get_cq_event() returns must be "
-             "acknowledged using ibv_ack_cq_events()\"",
-             "As here: ibv_destroy_cq() does not return before another thread acknowledges them."},
+    RuleText{
+        Rule::unacknowledged_event, "unacknowledged-event",
+        "an object is destroyed before its events are acknowledged",
+        "ibv_get_cq_event(3): \"All completion events that ibv_get_cq_event() returns must be "
+        "acknowledged using ibv_ack_cq_events()\"; ibv_get_async_event(3); rdma_get_cm_event(3)",
+        "As here: the call that destroys the object does not return before another thread "
+        "acknowledges them."},
     RuleText{Rule::not_drained, "not-drained",
              "the program waits for an event of a queue that it has not emptied",
              "ibv_get_cq_event(3), ibv_req_notify_cq(3): only completions that come after the "

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "check/completion_accounts.h"
+#include "check/event_accounts.h"
 #include "check/objects.h"
 #include "check/regions.h"
 #include "check/report.h"
@@ -42,6 +43,7 @@ struct Checker {
   Objects objects;
   Regions regions;
   CompletionAccounts completions;
+  EventAccounts events;
   Requests requests;
 };
 

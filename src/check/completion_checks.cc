@@ -128,25 +128,44 @@ void check_unpolled(Call& call, ibv_cq* cq) {
               "They are dropped here", {maker_of(cq, "The completion queue was made here")});
 }
 
-// Another thread may be about to acknowledge.
-void check_acknowledged(Call& call, const ibv_cq* cq) {
+namespace {
+
+// Another thread may be about to acknowledge. `missing` returns how many events are not.
+template <typename Missing>
+void await_acknowledgements(Call& call, const void* object, Missing missing) {
   using clock = std::chrono::steady_clock;
   const auto until = clock::now() + std::chrono::seconds(1);
-  std::uint64_t missing = 0;
-  do {
+  std::uint64_t count = 0;
+  while (true) {
     {
       const std::lock_guard lock(checker().mutex);
-      const CompletionAccount* const account = checker().completions.find(cq);
-      if (!account || account->events <= account->acknowledged) return;
-      missing = account->events - account->acknowledged;
+      count = missing();
     }
+    if (count == 0) return;
+    if (clock::now() >= until) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  } while (clock::now() < until);
+  }
   call.report(Rule::unacknowledged_event,
               fmt::format("{} of the events of {} {} not acknowledged, and {} waits for that.",
-                          missing == 1 ? "One" : std::to_string(missing), describe(cq),
-                          missing == 1 ? "was" : "were", call.function()),
-              "It is destroyed here", {maker_of(cq, "The completion queue was made here")});
+                          count == 1 ? "One" : std::to_string(count), describe(object),
+                          count == 1 ? "was" : "were", call.function()),
+              "It is destroyed here", {maker_of(object, "It was made here")});
+}
+
+}  // namespace
+
+void check_acknowledged(Call& call, const ibv_cq* cq) {
+  await_acknowledgements(call, cq, [cq]() -> std::uint64_t {
+    const CompletionAccount* const account = checker().completions.find(cq);
+    if (!account || account->events <= account->acknowledged) return 0;
+    return account->events - account->acknowledged;
+  });
+}
+
+void check_events_acknowledged(Call& call, const void* object) {
+  await_acknowledgements(call, object, [object] { return checker().events.open(object); });
+  const std::lock_guard lock(checker().mutex);
+  checker().events.forget(object);
 }
 
 void check_receives(Call& call, ibv_qp* qp) {

@@ -19,8 +19,10 @@ void note_acknowledged(const ibv_cq* cq, unsigned events);
 void check_wait(const ibv_comp_channel* channel);
 // Before a queue pair or the queue itself is destroyed: completions that were not polled are lost.
 void check_unpolled(Call& call, ibv_cq* cq);
-// Before a queue is destroyed, which waits for acknowledgements.
+// Before an object is destroyed, which waits for acknowledgements: of the completion events of a
+// queue; of the asynchronous events of a queue or queue pair, or the events of an id.
 void check_acknowledged(Call& call, const ibv_cq* cq);
+void check_events_acknowledged(Call& call, const void* object);
 // Before a queue pair is destroyed: whether messages of the peer found no receive.
 void check_receives(Call& call, ibv_qp* qp);
 // Sets the fields of a completion that ibv_poll_cq(3) does not define to a pattern.

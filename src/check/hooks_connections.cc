@@ -1,6 +1,7 @@
 // rdma_cm: the objects that it makes, and the contexts that it shows to the program.
 #include <utility>
 
+#include "check/completion_checks.h"
 #include "check/hooks.h"
 
 namespace weft::check {
@@ -169,6 +170,7 @@ int create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context, rdma_
 int destroy_id(rdma_cm_id* id) {
   Call call("rdma_destroy_id");
   if (!call.may_use(id)) return errno = EINVAL, -1;
+  check_events_acknowledged(call, id);
   const int failed = below().destroy_id(id);
   if (failed == 0) call.destroyed(id);
   return failed;
@@ -189,11 +191,21 @@ void destroy_event_channel(rdma_event_channel* channel) {
   call.destroyed(channel);
 }
 
+// The id that waits for the acknowledgement. The new id of a connection request has none to wait
+// for.
+const rdma_cm_id* owner_of(const rdma_cm_event& event) {
+  return event.event == RDMA_CM_EVENT_CONNECT_REQUEST ? event.listen_id : event.id;
+}
+
 // A separate function, because a thread may be cancelled in get_cm_event(), whose frame must not
 // need a destructor.
 void note_event(const rdma_cm_event& event) {
   Call call("rdma_get_cm_event");
   hook_context(event.id->verbs);
+  {
+    const std::lock_guard lock(checker().mutex);
+    checker().events.fetched(owner_of(event));
+  }
   if (event.event == RDMA_CM_EVENT_CONNECT_REQUEST && is_new(event.id)) {
     call.made({.kind = Kind::id, .handle = event.id, .uses = {event.id->channel}});
   }
@@ -203,6 +215,14 @@ int get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
   const int failed = checker().below.table->get_cm_event(channel, event);
   if (failed == 0) note_event(**event);
   return failed;
+}
+
+int ack_cm_event(rdma_cm_event* event) {
+  if (event) {
+    const std::lock_guard lock(checker().mutex);
+    checker().events.acknowledged(owner_of(*event));
+  }
+  return below().ack_cm_event(event);
 }
 
 int bind_addr(rdma_cm_id* id, sockaddr* address) {
@@ -240,6 +260,7 @@ void hook_connections(provider::Table& table) {
   table.create_event_channel = create_event_channel;
   table.destroy_event_channel = destroy_event_channel;
   table.get_cm_event = get_cm_event;
+  table.ack_cm_event = ack_cm_event;
   table.bind_addr = bind_addr;
   table.resolve_addr = resolve_addr;
   table.get_devices = get_devices;

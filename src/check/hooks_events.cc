@@ -1,4 +1,4 @@
-// Events of completion queues.
+// Events of completion queues, and asynchronous ones.
 #include "check/completion_checks.h"
 #include "check/hooks.h"
 
@@ -16,6 +16,49 @@ int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
 void ack_cq_events(ibv_cq* cq, unsigned events) {
   note_acknowledged(cq, events);
   checker().below.table->ack_cq_events(cq, events);
+}
+
+// The object that waits for the acknowledgement; null for events of the port and the device.
+const void* owner_of(const ibv_async_event& event) {
+  switch (event.event_type) {
+    case IBV_EVENT_CQ_ERR:
+      return event.element.cq;
+    case IBV_EVENT_SRQ_ERR:
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+      return event.element.srq;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_PATH_MIG:
+    case IBV_EVENT_PATH_MIG_ERR:
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+      return event.element.qp;
+    default:
+      return nullptr;
+  }
+}
+
+void note_async_event(const ibv_async_event& event) {
+  const void* const owner = owner_of(event);
+  const std::lock_guard lock(checker().mutex);
+  if (owner) checker().events.fetched(owner);
+}
+
+// As get_cq_event().
+int get_async_event(ibv_context* context, ibv_async_event* event) {
+  const int failed = checker().below.table->get_async_event(context, event);
+  if (failed == 0) note_async_event(*event);
+  return failed;
+}
+
+void ack_async_event(ibv_async_event* event) {
+  if (const void* const owner = owner_of(*event)) {
+    const std::lock_guard lock(checker().mutex);
+    checker().events.acknowledged(owner);
+  }
+  checker().below.table->ack_async_event(event);
 }
 
 int fork_init() {
@@ -41,6 +84,8 @@ int arm(ibv_cq* cq, int solicited_only) {
 void hook_events(provider::Table& table) {
   table.get_cq_event = get_cq_event;
   table.ack_cq_events = ack_cq_events;
+  table.get_async_event = get_async_event;
+  table.ack_async_event = ack_async_event;
   table.fork_init = fork_init;
   table.is_fork_initialized = is_fork_initialized;
 }

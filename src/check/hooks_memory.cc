@@ -1,5 +1,6 @@
 // Memory regions: the calls of the table, and those that verbs.h makes through the context.
 #include "check/hooks.h"
+#include "check/memory_of_requests.h"
 #include "check/posting.h"
 
 namespace weft::check {
@@ -89,6 +90,7 @@ int dereg_mr(ibv_mr* mr) {
   Call call("ibv_dereg_mr");
   if (!call.may_use(mr)) return EINVAL;
   check_deregistration(call, *mr);
+  check_mapped(call, *mr);
   const std::uint32_t key = mr->lkey;
   const int failed = below().dereg_mr(mr);
   if (failed == EBUSY) call.refused(mr);

@@ -64,6 +64,7 @@ int destroy_cq(ibv_cq* cq) {
   if (!call.may_use(cq)) return EINVAL;
   check_unpolled(call, cq);
   check_acknowledged(call, cq);
+  check_events_acknowledged(call, cq);
   const int failed = below().destroy_cq(cq);
   if (failed == EBUSY) call.refused(cq);
   if (failed != 0) return failed;
@@ -87,6 +88,7 @@ ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) {
 int destroy_srq(ibv_srq* srq) {
   Call call("ibv_destroy_srq");
   if (!call.may_use(srq)) return EINVAL;
+  check_events_acknowledged(call, srq);
   const int failed = below().destroy_srq(srq);
   if (failed == EBUSY) call.refused(srq);
   if (failed != 0) return failed;
@@ -194,6 +196,8 @@ void note_queue_pair(Call& call, ibv_qp* qp, bool signal_all, bool implied) {
 
 void check_queue_pair_end(Call& call, ibv_qp* qp) {
   check_receives(call, qp);
+  check_refused_peer(call, qp);
+  check_events_acknowledged(call, qp);
   check_unpolled(call, qp->send_cq);
   if (qp->recv_cq != qp->send_cq) check_unpolled(call, qp->recv_cq);
 }

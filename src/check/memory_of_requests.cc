@@ -1,9 +1,12 @@
 #include "check/memory_of_requests.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 
 #include "base/crc32c.h"
 #include "base/guarded_memory.h"
@@ -16,6 +19,21 @@ constexpr std::uint64_t whole_bytes = 65536;
 
 std::string range(const ibv_sge& piece) {
   return fmt::format("{} bytes at {:#x}", piece.length, piece.addr);
+}
+
+// Whether all pages are mapped: msync(2). It writes nothing back where the memory is no file.
+bool is_mapped(std::uint64_t address, std::uint64_t bytes) {
+  static const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  const std::uint64_t first = address & ~(page - 1);
+  return bytes == 0 ||
+         msync(reinterpret_cast<void*>(first), address + bytes - first, MS_ASYNC) == 0 ||
+         errno != ENOMEM;
+}
+
+// Memory of the device, and pages on demand, need not be there.
+bool must_be_mapped(const MemoryRegion& region) {
+  return region.gone == 0 && region.memory != 0 && !region.any_address &&
+         (region.access & IBV_ACCESS_ON_DEMAND) == 0;
 }
 
 void report_unknown(Call& call, const ibv_sge& piece, const Use& use) {
@@ -57,6 +75,12 @@ void check_piece(Call& call, const ibv_sge& piece, const Use& use) {
   if (!region.covers(piece.addr, piece.length)) {
     return report_region(call, Rule::region_too_small, region,
                          fmt::format("{}. The {} does not cover them.", names, describe(region)));
+  }
+  const std::uint64_t memory = region.memory + (piece.addr - region.first);
+  if (must_be_mapped(region) && !is_mapped(memory, piece.length)) {
+    report_region(call, Rule::unmapped_memory, region,
+                  fmt::format("{}, and this memory of the {} is not mapped any more.", names,
+                              describe(region)));
   }
   if (use.writes && (region.access & IBV_ACCESS_LOCAL_WRITE) == 0) {
     report_region(call, Rule::missing_right, region,
@@ -102,6 +126,19 @@ bool add_samples(Crc32c& checksum, std::uint64_t address, std::uint64_t bytes) {
 
 std::string describe(const MemoryRegion& region) {
   return fmt::format("region of {} bytes at {:#x}", region.length, region.first);
+}
+
+void check_mapped(Call& call, const ibv_mr& mr) {
+  Checker& state = checker();
+  MemoryRegion region;
+  {
+    const std::lock_guard lock(state.mutex);
+    if (const MemoryRegion* found = state.regions.find(mr.lkey)) region = *found;
+  }
+  if (!region.mr || !must_be_mapped(region) || is_mapped(region.memory, region.length)) return;
+  call.report(Rule::unmapped_memory,
+              fmt::format("Memory of the {} is not mapped any more.", describe(region)),
+              "The region was deregistered here", {{"It was registered here", region.made}});
 }
 
 void check_pieces(Call& call, std::span<const ibv_sge> pieces, const Use& use) {

@@ -26,6 +26,9 @@ void check_pieces(Call& call, std::span<const ibv_sge> pieces, const Use& use);
 // memory cannot be read, or a key is not valid.
 [[nodiscard]] std::optional<std::uint32_t> checksum_of(std::span<const ibv_sge> pieces);
 
+// Reports a region whose memory is not mapped any more, or only in part: before it is deregistered.
+void check_mapped(Call& call, const ibv_mr& mr);
+
 // "region with key 0x2a01: 4096 bytes at 0x7f00"
 [[nodiscard]] std::string describe(const MemoryRegion& region);
 

@@ -45,6 +45,9 @@ bool check_completion(Call& call, const ibv_wc& completion);
 // The queue pair was reset, or is destroyed: its requests are dropped.
 void forget_requests(QueuePairAccount& account);
 
+// Before a queue pair is destroyed: an access of its peer that was refused, and what was missing.
+void check_refused_peer(Call& call, ibv_qp* qp);
+
 // A region that is about to be deregistered.
 void check_deregistration(Call& call, const ibv_mr& mr);
 

@@ -30,12 +30,31 @@ int read_mr_counters(ibv_mr* mr, MemoryRegionCounters* counters) {
   return 0;
 }
 
+unsigned verbs_right(iwarp::RemoteRight right) {
+  switch (right) {
+    case iwarp::RemoteRight::read:
+      return IBV_ACCESS_REMOTE_READ;
+    case iwarp::RemoteRight::atomic:
+      return IBV_ACCESS_REMOTE_ATOMIC;
+    default:
+      return IBV_ACCESS_REMOTE_WRITE;
+  }
+}
+
+int read_refused_access(ibv_qp* qp, RefusedAccess* refused) {
+  if (!Process::owns(qp->context)) return ENODEV;
+  const device::RefusedAccess last = device::QueuePair::of(qp)->refused_access();
+  *refused = {last.stag, last.offset, last.length_bytes, verbs_right(last.right)};
+  return 0;
+}
+
 }  // namespace
 
 void parts::counters(Table& table) {
   table.read_qp_counters = verbs_call<read_qp_counters>;
   table.read_cq_counters = verbs_call<read_cq_counters>;
   table.read_mr_counters = verbs_call<read_mr_counters>;
+  table.read_refused_access = verbs_call<read_refused_access>;
 }
 
 }  // namespace weft::provider

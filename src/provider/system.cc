@@ -239,6 +239,7 @@ const System& system_provider() {
     leave_out(table.read_qp_counters);
     leave_out(table.read_cq_counters);
     leave_out(table.read_mr_counters);
+    leave_out(table.read_refused_access);
     // Hardware needs no thread of the program to make progress.
     table.wait = ppoll;
     table.adopt = refuse_connection;

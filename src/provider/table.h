@@ -23,6 +23,14 @@
 
 namespace weft::provider {
 
+// An access of a peer to memory of this process, by its rkey. `right`: one of IBV_ACCESS_REMOTE_*.
+struct RefusedAccess {
+  std::uint32_t stag = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t length_bytes = 0;
+  unsigned right = 0;
+};
+
 struct Table {
   // Devices and contexts.
   ibv_device** (*get_device_list)(int* count);
@@ -97,6 +105,9 @@ struct Table {
   int (*read_qp_counters)(ibv_qp* qp, QueuePairCounters* counters);
   int (*read_cq_counters)(ibv_cq* cq, CompletionQueueCounters* counters);
   int (*read_mr_counters)(ibv_mr* mr, MemoryRegionCounters* counters);
+  // The last access of the peer that was refused, for the checks of programs; stag is 0 where there
+  // was none.
+  int (*read_refused_access)(ibv_qp* qp, RefusedAccess* refused);
 
   // As ppoll(2), also for descriptors of other kinds. With the embedded device a thread that blocks
   // here, if it is the only one, handles arriving data itself, so that it is woken without a

@@ -1,7 +1,10 @@
 // Programs that each break one rule of verbs, and that each nearly do.
 //
-//   misuse CASE bad|near
+//   misuse CHECK[.VARIANT] bad|near
+#include <arpa/inet.h>
 #include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -99,6 +102,32 @@ void remote_refused(bool bad) {
   pair.close();
 }
 
+// Both ends are in this process, so that the request is reported as well.
+void refused_peer(bool bad) {
+  Pair pair;
+  const unsigned read_only = unsigned{IBV_ACCESS_LOCAL_WRITE} | unsigned{IBV_ACCESS_REMOTE_READ};
+  ibv_mr* region = pair.add_region(0, 4096, read_only);
+  pair.remote_key = region->rkey;
+  const ibv_wr_opcode opcode = bad ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
+  need(pair.send(opcode, pair.piece(8192, 64), signaled) == 0, "ibv_post_send");
+  Pair::poll(pair.sender_cq);
+  need(ibv_dereg_mr(region) == 0, "ibv_dereg_mr");
+  pair.close();
+}
+
+// A Read with the key of a region that is deregistered.
+void refused_peer_late(bool bad) {
+  Pair pair;
+  ibv_mr* region = pair.add_region(0, 4096, Pair::all_rights);
+  const std::uint32_t key = region->rkey;
+  if (bad) need(ibv_dereg_mr(region) == 0, "ibv_dereg_mr");
+  pair.remote_key = key;
+  need(pair.send(IBV_WR_RDMA_READ, pair.piece(8192, 64), signaled) == 0, "ibv_post_send");
+  Pair::poll(pair.sender_cq);
+  if (!bad) need(ibv_dereg_mr(region) == 0, "ibv_dereg_mr");
+  pair.close();
+}
+
 void changed_send(bool bad) {
   Pair pair;
   pair.receive(32768, 4096);
@@ -123,6 +152,42 @@ void posted_region(bool bad) {
   need(ibv_modify_qp(pair.receiver, &attributes, IBV_QP_STATE) == 0, "ibv_modify_qp");
   Pair::poll(pair.receiver_cq);
   if (!bad) need(ibv_dereg_mr(region) == 0, "ibv_dereg_mr");
+  pair.close();
+}
+
+void unmapped_memory(bool bad) {
+  constexpr std::size_t bytes = 8192;
+  Pair pair;
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  need(memory != MAP_FAILED, "mmap");
+  ibv_mr* region = ibv_reg_mr(pair.pd, memory, bytes, IBV_ACCESS_LOCAL_WRITE);
+  need(region != nullptr, "ibv_reg_mr");
+  // The second page only.
+  if (bad) munmap(static_cast<char*>(memory) + bytes / 2, bytes / 2);
+  need(ibv_dereg_mr(region) == 0, "ibv_dereg_mr");
+  munmap(memory, bytes);
+  pair.close();
+}
+
+// A receive that is posted to memory which was returned before.
+void unmapped_memory_posted(bool bad) {
+  constexpr std::uint32_t bytes = 4096;
+  Pair pair;
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  need(memory != MAP_FAILED, "mmap");
+  ibv_mr* region = ibv_reg_mr(pair.pd, memory, bytes, IBV_ACCESS_LOCAL_WRITE);
+  need(region != nullptr, "ibv_reg_mr");
+  if (bad) munmap(memory, bytes);
+  ibv_sge piece{reinterpret_cast<std::uintptr_t>(memory), bytes, region->lkey};
+  ibv_recv_wr request{.wr_id = 1, .next = nullptr, .sg_list = &piece, .num_sge = 1};
+  ibv_recv_wr* failing = nullptr;
+  need(ibv_post_recv(pair.receiver, &request, &failing) == 0, "ibv_post_recv");
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_ERR;
+  need(ibv_modify_qp(pair.receiver, &attributes, IBV_QP_STATE) == 0, "ibv_modify_qp");
+  Pair::poll(pair.receiver_cq);
+  need(ibv_dereg_mr(region) == 0, "ibv_dereg_mr");
+  if (!bad) munmap(memory, bytes);
   pair.close();
 }
 
@@ -228,6 +293,42 @@ void unacknowledged_event(bool bad) {
   need(pair.send(IBV_WR_RDMA_WRITE, pair.piece(0, 64), signaled) == 0, "ibv_post_send");
   await_event(pair, !bad);
   Pair::poll(pair.sender_cq);
+  pair.close();
+}
+
+void unacknowledged_event_of_id(bool bad) {
+  rdma_event_channel* channel = rdma_create_event_channel();
+  rdma_cm_id* id = nullptr;
+  need(channel && rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP) == 0, "rdma_create_id");
+  sockaddr_in peer{};
+  peer.sin_family = AF_INET;
+  peer.sin_port = htons(1);
+  peer.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  need(rdma_resolve_addr(id, nullptr, reinterpret_cast<sockaddr*>(&peer), 1000) == 0,
+       "rdma_resolve_addr");
+  rdma_cm_event* event = nullptr;
+  need(rdma_get_cm_event(channel, &event) == 0, "rdma_get_cm_event");
+  if (!bad) need(rdma_ack_cm_event(event) == 0, "rdma_ack_cm_event");
+  need(rdma_destroy_id(id) == 0, "rdma_destroy_id");
+  rdma_destroy_event_channel(channel);
+}
+
+// The queue pair raises an asynchronous event once its send queue is empty.
+void unacknowledged_event_of_queue_pair(bool bad) {
+  Pair pair;
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_SQD;
+  attributes.en_sqd_async_notify = 1;
+  need(ibv_modify_qp(pair.sender, &attributes, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY) == 0,
+       "ibv_modify_qp");
+  ibv_async_event event{};
+  need(ibv_get_async_event(pair.context, &event) == 0, "ibv_get_async_event");
+  // Both queue pairs may have raised one.
+  while (event.event_type != IBV_EVENT_SQ_DRAINED) {
+    ibv_ack_async_event(&event);
+    need(ibv_get_async_event(pair.context, &event) == 0, "ibv_get_async_event");
+  }
+  if (!bad) ibv_ack_async_event(&event);
   pair.close();
 }
 
@@ -357,8 +458,12 @@ const std::map<std::string_view, void (*)(bool)> cases = {
     {"region-too-small", region_too_small},
     {"missing-right", missing_right},
     {"remote-refused", remote_refused},
+    {"refused-peer", refused_peer},
+    {"refused-peer.late", refused_peer_late},
     {"changed-send", changed_send},
     {"posted-region", posted_region},
+    {"unmapped-memory", unmapped_memory},
+    {"unmapped-memory.posted", unmapped_memory_posted},
     {"leak", leak},
     {"still-in-use", still_in_use},
     {"destroyed-object", destroyed_object},
@@ -369,6 +474,8 @@ const std::map<std::string_view, void (*)(bool)> cases = {
     {"short-receive", short_receive},
     {"never-polled", never_polled},
     {"unacknowledged-event", unacknowledged_event},
+    {"unacknowledged-event.of-id", unacknowledged_event_of_id},
+    {"unacknowledged-event.of-queue-pair", unacknowledged_event_of_queue_pair},
     {"not-drained", not_drained},
     {"fork-without-init", fork_without_init},
     {"used-in-child", used_in_child},

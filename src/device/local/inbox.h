@@ -110,6 +110,14 @@ struct Copy {
 // When the owner wants to be woken by a message.
 enum class Armed : std::uint32_t { no, any, solicited };
 
+// The access that is refused where the connection ends with access_refused. For reports only.
+struct Refused {
+  std::atomic<std::uint32_t> stag{0};
+  std::atomic<iwarp::RemoteRight> right{iwarp::RemoteRight::write};
+  std::atomic<std::uint64_t> offset{0};
+  std::atomic<std::uint64_t> length_bytes{0};
+};
+
 struct Inbox {
   // Written by the owner.
   alignas(64) std::atomic<std::uint64_t> consumed{0};  // slots
@@ -135,6 +143,7 @@ struct Inbox {
   std::atomic<std::uint64_t> rnr_waits{0};
   std::atomic<std::uint64_t> rnr_wait_ns{0};        // of waits that are over
   std::atomic<std::uint64_t> rnr_wait_began_ns{0};  // of the one that lasts, as sys::now_ns(), or 0
+  Refused refused;
 
   // Written by the peer with every access.
   alignas(64) Copy copy;

@@ -272,8 +272,19 @@ void LocalCarrier::look_for_end() {
   const auto& refused = link_->responder.failure();
   if (refused) return finish(EndReason::terminated, refused->event, refused->reported);
   if (reported == inbox::End::none && !peer_gone_) return;
+  if (reported == inbox::End::access_refused) note_refused();
   const End end = end_of(reported == inbox::End::none ? inbox::End::closed : reported);
   finish(end.reason, end.event, inbox::End::closed);
+}
+
+// What the peer has written is not trusted to be one of the values.
+void LocalCarrier::note_refused() {
+  const inbox::Refused& refused = link_->connection.own().refused;
+  const bool reads = refused.right.load(std::memory_order_relaxed) == iwarp::RemoteRight::read;
+  parts_.refused = {.stag = refused.stag.load(std::memory_order_relaxed),
+                    .offset = refused.offset.load(std::memory_order_relaxed),
+                    .length_bytes = refused.length_bytes.load(std::memory_order_relaxed),
+                    .right = reads ? iwarp::RemoteRight::read : iwarp::RemoteRight::write};
 }
 
 void LocalCarrier::finish(EndReason reason, std::optional<ibv_event_type> event,

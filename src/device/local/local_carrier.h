@@ -88,6 +88,7 @@ class LocalCarrier final : public Carrier {
   void read_channel();
   void close_tcp();
   void look_for_end();
+  void note_refused();
   void keep_time();
   void finish(iwarp::EndReason reason, std::optional<ibv_event_type> event, inbox::End reported);
   void flush_requests();

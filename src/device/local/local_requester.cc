@@ -336,6 +336,16 @@ LocalRequester::Outcome LocalRequester::execute_read(const WorkRequest& work) {
   return outcome == Outcome::blocked || failure_ ? outcome : complete(work, Status::success);
 }
 
+// The peer reads it once it sees how the connection has ended.
+void LocalRequester::note_refused(const WorkRequest& work, std::uint32_t right) {
+  inbox::Refused& refused = connection_.peer().refused;
+  const bool writes = right == IBV_ACCESS_REMOTE_WRITE;
+  refused.stag.store(work.rkey, std::memory_order_relaxed);
+  refused.offset.store(work.remote_address, std::memory_order_relaxed);
+  refused.length_bytes.store(length_bytes_, std::memory_order_relaxed);
+  refused.right.store(writes ? RemoteRight::write : RemoteRight::read, std::memory_order_relaxed);
+}
+
 // Copies to or from the peer's region. `right`: IBV_ACCESS_REMOTE_*. Where it fails, the request
 // has completed.
 LocalRequester::Outcome LocalRequester::access_directly(const WorkRequest& work,
@@ -348,6 +358,7 @@ LocalRequester::Outcome LocalRequester::access_directly(const WorkRequest& work,
   const bool granted = (peer.access.load(std::memory_order_relaxed) & right) != 0;
   // The same end as over TCP, where the peer would have sent a Terminate.
   if (!granted || found.fault != Fault::none) {
+    note_refused(work, right);
     return fail(work, Status::remote_access,
                 {EndReason::peer_terminated, inbox::End::access_refused});
   }

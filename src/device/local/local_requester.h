@@ -90,6 +90,7 @@ class LocalRequester {
   [[nodiscard]] Outcome execute_atomic(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome request_access(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome wait_for_receive(const iwarp::WorkRequest& work);
+  void note_refused(const iwarp::WorkRequest& work, std::uint32_t right);
   void receive_found();
   [[nodiscard]] bool room_for(std::size_t payload_bytes);
   [[nodiscard]] bool receive_available() const;

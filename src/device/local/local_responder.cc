@@ -243,7 +243,10 @@ inbox::AccessReply LocalResponder::transfer(const inbox::AccessRequest& request)
     access.right = iwarp::RemoteRight::write;
     memory = parts_.memory.remote_memory(access);
   }
-  if (memory.fault != Fault::none) return refuse(Status::remote_access);
+  if (memory.fault != Fault::none) {
+    parts_.refused = {request.stag, request.offset, length_bytes, right};
+    return refuse(Status::remote_access);
+  }
   inbox::AccessReply reply;
   QueuePairCounters& counters = parts_.completions.counters();
   Traffic* traffic = &counters.peer_atomics;

@@ -305,6 +305,11 @@ CarrierNote QueuePair::carrier_note() {
   return parts_.carrier;
 }
 
+RefusedAccess QueuePair::refused_access() {
+  const QueuePairLock lock(mutex_);
+  return parts_.refused;
+}
+
 QueuePairCounters QueuePair::counters() {
   const QueuePairLock lock(mutex_);
   return counters_locked();

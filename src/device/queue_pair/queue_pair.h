@@ -89,6 +89,7 @@ class QueuePair final : public Pollable,
   [[nodiscard]] int take_shared_memory(int& bell);
   [[nodiscard]] CarrierNote carrier_note();
   [[nodiscard]] QueuePairCounters counters();
+  [[nodiscard]] RefusedAccess refused_access();
   // For callers that need other locks as well, and lock this one with std::try_to_lock.
   [[nodiscard]] std::mutex& mutex() { return mutex_; }
   [[nodiscard]] QueuePairCounters counters_locked() const;

@@ -11,6 +11,7 @@
 #include "device/queue_pair/completions.h"
 #include "device/queue_pair/memory_access.h"
 #include "device/queue_pair/receives.h"
+#include "device/queue_pair/refused_access.h"
 #include "device/queue_pair/shared_files.h"
 #include "device/queue_pair/waiting_work.h"
 #include "device/system.h"
@@ -88,6 +89,7 @@ struct QueuePairParts {
   WaitingWork waiting;  // posted while no carrier takes it
   ConnectionNotices notices;
   CarrierNote carrier;
+  RefusedAccess refused;  // of the peer, the last one
   ConnectionMemory shared;
   bool arrived = false;    // a message, since RTR
   bool destroyed = false;  // from here on there are no events and no completions

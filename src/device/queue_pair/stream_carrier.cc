@@ -543,6 +543,7 @@ void StreamCarrier::count_terminate(const wire::TerminateCode& code) {
   Refusals& refusals = parts_.context.device().refusals();
   if (code.layer <= 1 && code.type == 1) {
     ++refusals.terminated_access;
+    parts_.refused = RefusedAccess::quoted(connection_.terminate());
   } else if (code == wire::terminate::untagged_no_buffer) {
     ++refusals.terminated_no_buffer;
   } else {

@@ -1,5 +1,7 @@
 // What a connection over TCP counts, and what it adds to a trace.
 #include "device/queue_pair/stream_carrier.h"
+#include "wire/ddp.h"
+#include "wire/rdmap.h"
 
 namespace weft::device {
 
@@ -13,6 +15,27 @@ void CreditWait::note(bool waits, QueuePairCounters& counters) {
   } else {
     counters.credit_wait_ns += now_ns - since_ns_;
   }
+}
+
+// A tagged segment is of a Write, and its quoted header is that of the first segment at fault. An
+// atomic quotes no more than its untagged header, which names no memory.
+RefusedAccess RefusedAccess::quoted(const wire::Terminate& message) {
+  if (message.has_read_request) {
+    const wire::ReadRequest& read = message.read_request;
+    return {.stag = read.source_stag,
+            .offset = read.source_offset,
+            .length_bytes = read.size_bytes,
+            .right = iwarp::RemoteRight::read};
+  }
+  if (message.ddp_header_bytes != wire::DdpTagged::header_bytes) return {};
+  const auto header = wire::DdpTagged::parse(Bytes(message.ddp_header));
+  if (!header) return {};
+  const std::uint16_t bytes = message.ddp_segment_bytes;
+  return {.stag = header->stag,
+          .offset = header->tagged_offset,
+          .length_bytes =
+              bytes > wire::DdpTagged::header_bytes ? bytes - wire::DdpTagged::header_bytes : 0,
+          .right = iwarp::RemoteRight::write};
 }
 
 void StreamCarrier::note_peer_access(const iwarp::PeerAccess& access) {
