@@ -357,7 +357,7 @@ def succeeds(*argv):
 
 def clean_environment():
     """Without what speaks to these tests only; the device warns of variables it does not know."""
-    ours = re.compile("WEFT_(BIN|TEST_LONG|INTEROP_.*|SOAK_.*)$")
+    ours = re.compile("WEFT_(BIN|TEST_LONG|INTEROP_.*|SOAK_.*|KERNEL_.*)$")
     return {name: value for name, value in os.environ.items() if not ours.match(name)}
 
 

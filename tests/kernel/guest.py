@@ -17,7 +17,7 @@ from lossy_link import Place
 _HERE = pathlib.Path(__file__).resolve().parent
 HOST, GUEST = ("10.79.0.1", "fd79::1"), ("10.79.0.2", "fd79::2")
 _TAP = "weft-tap"
-BOOT_S = 180  # some seconds on an idle machine
+BOOT_S = 600  # some seconds on an idle machine
 # Segments as they are on a wire: no device computes checksums or cuts segments for the kernel.
 _NO_OFFLOAD = ("csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,"
                "guest_ufo=off,host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off")
@@ -34,10 +34,16 @@ def image():
 
 
 class Guest:
-    """A booted guest with one RDMA device, siw0. A context manager."""
+    """A booted guest with one RDMA device, siw0 or rxe0, or none. A context manager.
 
-    def __init__(self, stage):
+    `parameters` are those of the module siw_parameters, which then replaces siw; `shared` are
+    folders of this machine that the guest sees at the same paths, and cannot change.
+    """
+
+    def __init__(self, stage, device="siw", parameters="", shared=(), memory_mib=1024):
         self._stage = stage
+        self._device, self._parameters, self._shared = device, parameters, shared
+        self._memory_mib = memory_mib
         self._owner = None
         self.place = None  # where programs of this machine reach the guest
 
@@ -93,17 +99,26 @@ class Guest:
             raise Skip(f"ip {' '.join(words)}: {done.stderr.strip()}")
 
     def _boot(self, folder):
-        line = "console=ttyS0 panic=-1 quiet net.ifnames=0"
+        line = f"console=ttyS0 panic=-1 quiet net.ifnames=0 RDMA_DEVICE={self._device}"
+        if self._parameters:
+            line += f" SIW_PARAMETERS={self._parameters}"
+        shared = []
+        if self._shared:
+            line += " SHARED=" + ",".join(map(str, self._shared))
+        for number, path in enumerate(self._shared):
+            shared += ["-virtfs", f"local,path={path},mount_tag=shared{number},"
+                                  "security_model=none,readonly=on,multidevs=remap"]
         # A process that enters a user namespace loses its parent's death signal: it is set again,
         # so that no guest outlives a test that is killed.
         self.console = self._stage.plain("guest", *self._inside(
-            "setpriv", "--pdeathsig", "KILL", "nice", "-n", "10", "qemu-system-x86_64",
-            "-accel", "tcg,tb-size=256", "-cpu", "max", "-M", "q35", "-m", "1024",
+            "setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64",
+            "-accel", "tcg,tb-size=256", "-cpu", "max", "-M", "q35",
+            "-m", self._memory_mib,
             "-display", "none", "-nodefaults", "-no-reboot",
             "-serial", "stdio", "-monitor", "none", "-kernel", folder / "vmlinuz",
             "-initrd", folder / "initrd", "-append", line, "-device", "virtio-rng-pci",
             "-netdev", f"tap,id=n0,ifname={_TAP},script=no,downscript=no,vnet_hdr=off",
-            "-device", f"virtio-net-pci,netdev=n0,{_NO_OFFLOAD}"))
+            "-device", f"virtio-net-pci,netdev=n0,{_NO_OFFLOAD}", *shared))
         self.console.expect("guest ready", BOOT_S)
 
     def start(self, name, *words):
@@ -137,6 +152,6 @@ class Guest:
 
     def need_healthy(self):
         """The kernel of the guest has reported no fault."""
-        for line in self.console.lines:
+        for line in self.run("dmesg").splitlines() + self.console.lines:
             harness.need("BUG" not in line and "Oops" not in line and "WARNING:" not in line,
                          f"the guest's kernel reports: {line}")

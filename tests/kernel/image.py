@@ -1,16 +1,19 @@
 """Makes the guest of the kernel tests: Debian's kernel, and an initial RAM disk with the rest.
 
-usage: image.py [FOLDER]     writes FOLDER/vmlinuz and FOLDER/initrd; the default is build/kernel
+usage: image.py [FOLDER]     writes FOLDER/vmlinuz, FOLDER/initrd and FOLDER/bare.tar; the default is
+                             build/kernel
 
 The packages come from where apt is configured to take them. They are unpacked and not installed, so
 that this machine's own kernel and boot files stay as they are. Debian's kernel does not have `siw`,
-so it is built from Debian's source of the same kernel, without a change. What is there already is
-used again: FOLDER/stamp names the packages and the scripts that the image was made of.
+so it is built from Debian's source of the same kernel, twice: without a change, and as the module
+`siw_parameters`, whose constants are module parameters. What is there already is used again:
+FOLDER/stamp names the packages and the scripts that the image was made of.
 """
 
 import hashlib
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -18,9 +21,16 @@ import sys
 _HERE = pathlib.Path(__file__).resolve().parent
 _ROOT = _HERE.parents[1]
 _GUEST_PACKAGES = ("rdmacm-utils", "perftest", "ibverbs-utils", "ibverbs-providers", "iproute2",
-                   "kmod", "socat", "bash", "coreutils", "grep", "mount", "procps")
-_MODULES = ("virtio_pci", "virtio_net", "virtio_rng", "crc32c_generic", "ib_uverbs", "rdma_ucm",
-            "siw", "sch_netem")
+                   "kmod", "socat", "bash", "coreutils", "grep", "mount", "procps", "util-linux",
+                   "tar",
+                   # What the suites of the C++ layers are linked with.
+                   "libstdc++6", "libfmt9", "libisal2")
+# A bare Debian, for the test of Weft's package: the programs, and what the package depends on.
+_BARE_PACKAGES = ("rdmacm-utils", "perftest", "ibverbs-utils", "libfmt9", "libisal2", "libpcap0.8",
+                  "libzstd1", "liblzma5", "libbz2-1.0", "liblz4-1", "libfabric1", "libstdc++6")
+_MODULES = ("virtio_pci", "virtio_net", "virtio_rng", "crc32c_generic", "crc32_generic",
+            "ib_uverbs", "rdma_ucm", "siw", "siw_parameters", "rdma_rxe", "sch_netem", "ifb",
+            "sch_ingress", "cls_matchall", "act_mirred", "9p", "9pnet_virtio")
 _SIW = "drivers/infiniband/sw/siw"
 
 
@@ -78,17 +88,33 @@ def unpack_kernel(work, release):
     shutil.move(next(work.glob(f"linux-source-*/{_SIW}")), work / "siw")
 
 
+def with_parameters(work):
+    """A copy of siw's source as the module siw_parameters: nothing else differs."""
+    copy = work / "siw_parameters"
+    shutil.copytree(work / "siw", copy)
+    main, header, makefile = copy / "siw_main.c", copy / "siw.h", copy / "Makefile"
+    text = re.sub(r"^const bool (\w+)(.*;)$", r"bool \1\2\nmodule_param(\1, bool, 0444);",
+                  main.read_text(), flags=re.MULTILINE)
+    text = re.sub(r"^(u_char mpa_version = .*;)$", r"\1\nmodule_param(mpa_version, byte, 0444);",
+                  text, flags=re.MULTILINE)
+    main.write_text(text)
+    header.write_text(header.read_text().replace("extern const bool", "extern bool"))
+    makefile.write_text(re.sub(r"\bsiw(\.o|-y)", r"siw_parameters\1", makefile.read_text()))
+
+
 def build_siw(work, release):
     headers = pathlib.Path(f"/usr/src/linux-headers-{release}")
     if not headers.is_dir():
         raise SystemExit(f"image.py: siw needs the kernel's headers: apt-get install "
                          f"linux-headers-{release}")
-    with open(work / "siw.log", "w", encoding="ascii") as log:
-        run("make", "-C", headers, f"M={work / 'siw'}", "CONFIG_RDMA_SIW=m", "modules",
-            stdout=log, stderr=log)
+    with_parameters(work)
     modules = work / "kernel/lib/modules" / release
     (modules / "extra").mkdir()
-    shutil.copy(work / "siw/siw.ko", modules / "extra")
+    for name in ("siw", "siw_parameters"):
+        with open(work / f"{name}.log", "w", encoding="ascii") as log:
+            run("make", "-C", headers, f"M={work / name}", "CONFIG_RDMA_SIW=m", "modules",
+                stdout=log, stderr=log)
+        shutil.copy(work / name / f"{name}.ko", modules / "extra")
     run("depmod", "-b", work / "kernel", release)
 
 
@@ -131,6 +157,13 @@ def make_root(work, release):
     return root
 
 
+def make_bare(target):
+    """A Debian as its installer leaves it, with dpkg's records of the packages."""
+    run("mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(_BARE_PACKAGES)}",
+        "--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
+        suite(), target, *archives())
+
+
 def pack(root, target):
     """As a cpio archive without compression: an emulated processor unpacks slowly."""
     with open(target, "wb") as out:
@@ -152,6 +185,7 @@ def make(folder):
     unpack_kernel(work, release)
     build_siw(work, release)
     pack(make_root(work, release), folder / "initrd")
+    make_bare(folder / "bare.tar")
     shutil.copy(work / "kernel/boot" / f"vmlinuz-{release}", folder / "vmlinuz")
     shutil.rmtree(work)
     (folder / "stamp").write_text(stamp)

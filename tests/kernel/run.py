@@ -14,7 +14,12 @@ import harness  # noqa: E402
 import registry  # noqa: E402
 
 # Each adds its tests to registry.CASES.
+import layers  # noqa: E402, F401
+import package  # noqa: E402, F401
 import siw  # noqa: E402, F401
+import siw_parameters  # noqa: E402, F401
+import siw_perftest  # noqa: E402, F401
+import suites  # noqa: E402, F401
 
 SKIP_STATUS = 77
 

@@ -1,92 +1,15 @@
-"""Unmodified programs on Weft, with the same programs on the kernel's siw as their peer.
-
-A case's name ends with the direction: `to_siw` has its server on siw, `from_siw` its client.
-"""
+"""rping, ucmatose, rdma_server and rdma_client: Weft with the kernel's siw as the peer."""
 
 import re
 
 import harness
-import perftest
-import rdmacm_utils
-import registry
-from guest import GUEST, HOST, Guest
+from conversations import (RESPONDER_FIRST, endless_rping, measure, rdma_server, rping, ucmatose)
 from harness import need
-
-_IWARP = ("--personality", "iwarp")  # what siw is: perftest counts credits on such a device only
-_LIMIT_S = 60
-_DIRECTIONS = ("to_siw", "from_siw")
-_ITERATIONS = 20
-
-
-class Pair:
-    """Starts a server on one side and its client on the other."""
-
-    def __init__(self, stage, to_siw):
-        self._stage, self.to_siw = stage, to_siw
-        self.version = 0  # the index in GUEST and HOST: 0 is IPv4, 1 is IPv6
-        self.guest = None
-        self.environment = {}  # of Weft's side
-
-    @property
-    def address(self):
-        return (GUEST if self.to_siw else HOST)[self.version]
-
-    def server(self, port, program, *words):
-        if self.to_siw:
-            side = self.guest.start("server on siw", program, *words)
-            self.guest.await_listening(port)
-        else:
-            side = self._weft("server on Weft", program, words)
-            side.await_listening(port)
-        return side
-
-    def client(self, program, *words):
-        if self.to_siw:
-            return self._weft("client on Weft", program, words)
-        return self.guest.start("client on siw", program, *words)
-
-    def _weft(self, name, program, words):
-        return self._stage.start(name, program, *words, options=_IWARP,
-                                 place=self.guest.place, env=self.environment)
-
-
-def add(name, converse, *, timeout_s=300, directions=_DIRECTIONS):
-    """Registers `converse(stage, pair)` for each direction, each with a guest of its own."""
-    for direction in directions:
-
-        def run(stage, direction=direction):
-            pair = Pair(stage, direction == "to_siw")
-            with Guest(stage) as pair.guest:
-                converse(stage, pair)
-                pair.guest.need_healthy()
-
-        registry.add(f"{name}.{direction}", run, timeout_s=timeout_s)
-
-
-def both_ways(name):
-    """The same as a decorator."""
-
-    def register(converse):
-        add(name, converse)
-        return converse
-
-    return register
-
-
-def rping(pair, *options, count=20):
-    """The data is verified on both sides, and each must show each ping."""
-    port = harness.free_port()
-    both = ["-a", pair.address, "-p", port, "-C", count, "-v", "-V", *options]
-    server = pair.server(port, "rping", "-s", *both)
-    client = pair.client("rping", "-c", *both)
-    rdmacm_utils.finish_rping(client, _LIMIT_S)
-    rdmacm_utils.finish_rping(server, _LIMIT_S)
-    rdmacm_utils.need_pings(client, "ping data:", count)
-    rdmacm_utils.need_pings(server, "server ping data:", count)
+from pairs import LIMIT_S, add, both_ways
 
 
 def add_rping(name, *options, version=0, environment=None):
-    def converse(stage, pair):
+    def converse(pair):
         pair.version, pair.environment = version, environment or {}
         for option in options or ((),):
             rping(pair, *option)
@@ -94,84 +17,105 @@ def add_rping(name, *options, version=0, environment=None):
     add(f"rping.{name}", converse)
 
 
-add_rping("64")
-add_rping("sizes", *(("-S", size) for size in (24, 100, 1448, 4096, 20000, 65000)))
+add_rping("sizes", *(("-S", size) for size in (24, 64, 100, 1448, 4096, 20000, 65000)))
 add_rping("ipv6", version=1)
 add_rping("without_crc", environment={"WEFT_CRC": "0"})
 
 
-@both_ways("rping.lossy_link")
-def rping_lossy_link(stage, pair):
-    """Each hundredth packet of siw's, data or acknowledgement, is lost on average."""
-    pair.guest.run("tc qdisc add dev eth0 root netem loss 1%")
-    rping(pair, "-S", 20000, count=50)
-    statistics = pair.guest.run("tc -s qdisc show dev eth0")
-    need(re.search(r"dropped [1-9]", statistics), f"no packet was lost: {statistics}")
+def lose_sent(guest):
+    guest.run("tc qdisc add dev eth0 root netem loss 1%")
+    return "eth0"
+
+
+def lose_received(guest):
+    """Packets of Weft's are lost, where they arrive."""
+    guest.run("modprobe -a ifb sch_ingress cls_matchall act_mirred && ip link set ifb0 up && "
+              "tc qdisc add dev eth0 ingress && "
+              "tc filter add dev eth0 parent ffff: matchall action mirred egress redirect dev ifb0"
+              " && tc qdisc add dev ifb0 root netem loss 1%")
+    return "ifb0"
+
+
+@both_ways("lossy_link")
+def lossy_link(pair):
+    """Each hundredth packet is lost on average, data or acknowledgement: first of those that siw
+    sends, then of those that it receives as well."""
+    for lose in (lose_sent, lose_received):
+        device = lose(pair.guest)
+        rping(pair, "-S", 20000, count=50)
+        measure(pair, "ib_write_bw", size=65536)
+        statistics = pair.guest.run(f"tc -s qdisc show dev {device}")
+        need(re.search(r"dropped [1-9]", statistics), f"no packet was lost: {statistics}")
 
 
 @both_ways("rping.siw_killed")
-def siw_killed(stage, pair):
+def siw_killed(pair):
     """The program on siw is killed while the pings run. The one on Weft ends by itself, and a new
     pair connects."""
-    port, many = harness.free_port(), 1000000
-    both = ["-a", pair.address, "-p", port, "-C", many, "-v", "-V"]
-    server = pair.server(port, "rping", "-s", *both)
-    client = pair.client("rping", "-c", *both)
-    server.expect("^server ping data:")
-    client.expect("^ping data:")
-    victim, survivor = (server, client) if pair.to_siw else (client, server)
-    pair.guest.kill(victim)
-    victim.finish(_LIMIT_S, status=None)
-    survivor.finish(_LIMIT_S, status=None)
+    on_weft, on_siw = endless_rping(pair)
+    pair.kill(on_siw)
+    on_weft.finish(LIMIT_S, status=None)
     rping(pair)
 
 
-@both_ways("rdma_server.one_message")
-def rdma_server(stage, pair):
-    port = harness.free_port()
-    server = pair.server(port, "rdma_server", "-p", port)
-    client = pair.client("rdma_client", "-s", pair.address, "-p", port)
-    for side in (client, server):
-        side.finish(_LIMIT_S)
-        need(re.search(r"^rdma_(client|server): end 0$", side.output, re.MULTILINE),
-             f"{side.name} does not say 'end 0'")
+@both_ways("rping.weft_killed")
+def weft_killed(pair):
+    """The same with the program on Weft. siw keeps no queue pair of it."""
+    on_weft, on_siw = endless_rping(pair)
+    pair.kill(on_weft)
+    on_siw.finish(LIMIT_S, status=None)
+    left = pair.guest.run("rdma resource show qp | grep -c rping || true").strip()
+    need(left == "0", f"siw has {left} queue pairs of a connection that ended")
+    rping(pair)
 
 
-def ucmatose(stage, pair):
-    port = harness.free_port()
-    server = pair.server(port, "ucmatose", "-p", port)
-    client = pair.client("ucmatose", "-s", pair.address, "-p", port)
-    for side in (client, server):
-        side.finish(_LIMIT_S)
-        need(re.search(r"^return status 0\s*$", side.output, re.MULTILINE),
-             f"{side.name} does not end with 'return status 0'")
+def bandwidth_killed(pair, victim):
+    """Programs that keep many requests outstanding: the survivor ends, and a new pair connects."""
+    for program in ("ib_write_bw", "ib_send_bw", "ib_read_bw"):
+        port = harness.free_port()
+        both = ["-F", "-R", "-p", port, "-D", 600, "-s", 65536]
+        server = pair.server(port, program, *both)
+        client = pair.client(program, *both, pair.address)
+        client.expect("BW peak")  # the line above the results: the transfer has begun
+        on_weft, on_siw = (client, server) if pair.to_siw else (server, client)
+        dies, lives = (on_siw, on_weft) if victim == "siw" else (on_weft, on_siw)
+        pair.kill(dies)
+        lives.finish(LIMIT_S, status=None)
+    measure(pair, "ib_write_bw", size=65536)
 
 
-# The accepting program sends first, and siw as a client asks for no peer-to-peer mode: Weft may not
-# send then (RFC 5044 section 7.1), so that this direction cannot pass.
+add("bandwidth.siw_killed", lambda pair: bandwidth_killed(pair, "siw"))
+add("bandwidth.weft_killed", lambda pair: bandwidth_killed(pair, "weft"))
+@both_ways("programs.roce")
+def in_roce(pair):
+    """By rdma_cm it does not matter how Weft's device looks. Of perftest's programs ib_send_bw is an
+    exception: it counts credits on an iWARP device only, and both sides must."""
+    pair.options = ("--personality", "roce")
+    rping(pair, "-S", 65000)
+    rdma_server(pair)
+    for program in ("ib_write_bw", "ib_read_bw", "ib_send_lat", "ib_read_lat"):
+        measure(pair, program, size=65536)
+
+
+add("rdma_server.one_message", rdma_server)
 add("ucmatose.ipv4", ucmatose, directions=("to_siw",))
 
 
-def measure(pair, program, *options, size):
+@both_ways("ucmatose.responder_first", directions=("from_siw",))
+def ucmatose_responder_first(pair):
+    """The accepting program sends first, and siw as a client asks for no peer-to-peer mode, so that
+    Weft may not send (RFC 5044 section 7.1). The option lets it do so all the same."""
+    pair.environment = RESPONDER_FIRST
+    ucmatose(pair)
+    ucmatose(pair, "-c", 4, "-C", 10, "-S", 4096)
+
+
+@both_ways("ucmatose.says_why", directions=("from_siw",))
+def ucmatose_says_why(pair):
+    """Without the option Weft sends nothing, and names the ways out."""
     port = harness.free_port()
-    both = ["-F", "-R", "-p", port, "-n", _ITERATIONS, "-s", size, *options]
-    server = pair.server(port, program, *both)
-    client = pair.client(program, *both, pair.address)
-    client.finish(_LIMIT_S)
-    server.finish(_LIMIT_S, status=None)  # siw may fail the good-bye after the results
-    perftest.need_results(client, [size])
-
-
-def add_perftest(program, name, *options, sizes, **settings):
-    def converse(stage, pair):
-        for size in sizes:
-            measure(pair, program, *options, size=size)
-
-    add(f"{program}.{name}", converse, **settings)
-
-
-_BANDWIDTH_SIZES = (1, 64, 4096, 65536, 1 << 20)
-add_perftest("ib_send_bw", "sizes", sizes=_BANDWIDTH_SIZES, directions=("to_siw",))
-add_perftest("ib_write_bw", "sizes", sizes=_BANDWIDTH_SIZES, directions=("to_siw",))
-add_perftest("ib_read_bw", "sizes", sizes=_BANDWIDTH_SIZES, directions=("from_siw",))
-add_perftest("ib_send_lat", "sizes", sizes=(1, 64, 4096, 65536), directions=("to_siw",))
+    server = pair.server(port, "ucmatose", "-p", port)
+    client = pair.client("ucmatose", "-s", pair.address, "-p", port)
+    server.expect("may not send first.*WEFT_RESPONDER_FIRST=1")
+    pair.kill(server)
+    client.finish(LIMIT_S, status=None)

@@ -12,6 +12,7 @@
 
 #include "message/sides.h"
 #include "support/host.h"
+#include "support/needs.h"
 
 namespace weft::message::testing {
 namespace {
@@ -152,6 +153,7 @@ void cut_at(EventLoop& loop, Proxy& proxy, std::optional<Log>& accepted, int way
 }
 
 TEST(Cut, AtEachByteOfAConversationBothSidesGetReports) {
+  if (!test::own_device()) GTEST_SKIP() << "the embedded device connects by TCP";
   Limits limits;
   limits.eager_bytes = 1000;
   limits.credits = 3;

@@ -7,6 +7,7 @@
 
 #include "message/processes.h"
 #include "support/host.h"
+#include "support/needs.h"
 
 namespace weft::message::testing {
 namespace {
@@ -71,7 +72,7 @@ void share_a_thread(Child& server, std::size_t count, std::uint64_t rounds) {
 }
 
 TEST(Many, ConnectionsOnOneThreadGetTheirShare) {
-  in_two_processes(echo, [](Child& server) { share_a_thread(server, 300, 50); });
+  in_two_processes(echo, [](Child& server) { share_a_thread(server, test::turns(300, 20), 50); });
 }
 
 TEST(Many, TenThousandConnectionsOnOneThread) {

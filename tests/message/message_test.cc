@@ -9,6 +9,7 @@
 
 #include "message/sides.h"
 #include "support/host.h"
+#include "support/needs.h"
 
 namespace weft::message::testing {
 namespace {
@@ -60,7 +61,7 @@ TEST(Message, TenThousandOfAllSizesInOrder) {
     Limits limits;
     limits.max_message_bytes = 200'000;
     limits.eager_bytes = 2000;
-    constexpr std::uint64_t count = 10'000;
+    const std::uint64_t count = test::turns(10'000, 1000);
     const auto data = pattern(400'000);
     const auto part = [&](std::uint64_t tag) {
       // A pattern that the receiver can compute.

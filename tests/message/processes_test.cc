@@ -5,6 +5,7 @@
 
 #include "message/processes.h"
 #include "support/host.h"
+#include "support/needs.h"
 
 namespace weft::message::testing {
 namespace {
@@ -47,6 +48,7 @@ TEST(Processes, AKilledPeerIsNoticedAndEverythingOpenFails) {
 }
 
 TEST(Processes, RunningOutOfDescriptorsNamesTheLimit) {
+  if (!test::own_device()) GTEST_SKIP() << "connections of this device need no descriptors";
 #ifdef __SANITIZE_ADDRESS__
   // The runtime tests with a pipe whether memory can be read, and fails without descriptors.
   GTEST_SKIP() << "the sanitizers need descriptors themselves";
@@ -86,6 +88,7 @@ TEST(Processes, RunningOutOfDescriptorsNamesTheLimit) {
 // The peer's device does not answer any more, which only a timeout can detect. By TCP, because the
 // devices of one host need nothing of a stopped process.
 TEST(Processes, KeepaliveFindsAVanishedPeer) {
+  if (!test::own_device()) GTEST_SKIP() << "the peer's device does not stop with its process";
   const auto over_tcp = [](int out) {
     setenv("WEFT_SAME_HOST", "off", 1);
     echo(out);

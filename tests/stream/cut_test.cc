@@ -148,7 +148,13 @@ int conversation(const Options& options, bool towards_server, std::size_t cut_af
   return complete;
 }
 
-class Cut : public BothVariants {};
+// The connection is cut by a TCP server between both ends.
+class Cut : public BothVariants {
+ protected:
+  void SetUp() override {
+    if (!test::own_device()) GTEST_SKIP() << "the embedded device connects by TCP";
+  }
+};
 WEFT_BOTH_VARIANTS(Cut);
 
 TEST_P(Cut, AtOneByteAfterTheOther) {

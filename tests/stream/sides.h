@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "support/host.h"
+#include "support/needs.h"
 #include "support/random.h"
 #include "weft/stream.hpp"
 
@@ -53,6 +54,10 @@ inline std::vector<std::byte> receive_all(Stream& from, std::size_t bytes) {
 // Fixture of tests that run in both variants.
 class BothVariants : public testing::TestWithParam<Variant> {
  protected:
+  void SetUp() override {
+    if (GetParam() == Variant::immediate) WEFT_NEEDS_IMMEDIATES(test::open_device());
+  }
+
   [[nodiscard]] static Options options() {
     Options options;
     options.variant = GetParam();

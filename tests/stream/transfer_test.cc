@@ -86,7 +86,7 @@ constexpr std::size_t mebibytes = 64;
 
 // The sender never waits in a call; the reader sleeps again and again.
 TEST_P(Transfer, SixtyFourMebibytesReachASlowReader) {
-  constexpr std::size_t total = mebibytes * 1024 * 1024;
+  const std::size_t total = test::turns(mebibytes, 4) * 1024 * 1024;
   constexpr std::size_t ring = 32 * 1024;
   Options wanted = options();
   wanted.growth_bytes = 0;

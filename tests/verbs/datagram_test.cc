@@ -5,8 +5,10 @@
 #include <array>
 #include <chrono>
 #include <numeric>
+#include <optional>
 
 #include "support/device.h"
+#include "support/needs.h"
 #include "weft/verbs.hpp"
 
 namespace weft::verbs {
@@ -17,6 +19,14 @@ constexpr std::uint32_t key = 0x1234;
 
 class Datagram : public ::testing::Test {
  protected:
+  void SetUp() override {
+    WEFT_NEEDS(domain.queue_pair(queue, queue, IBV_QPT_UD).build());
+    a_.emplace(make());
+    b_.emplace(make());
+  }
+
+  [[nodiscard]] const QueuePair& a() const { return *a_; }
+  [[nodiscard]] const QueuePair& b() const { return *b_; }
   QueuePair make() {
     auto builder = domain.queue_pair(queue, queue, IBV_QPT_UD);
     builder.max_send_requests(4).max_receive_requests(4);
@@ -43,25 +53,27 @@ class Datagram : public ::testing::Test {
   CompletionQueue queue = context.create_completion_queue(16);
   TypedRegion<std::uint8_t> source = domain.allocate<std::uint8_t>(64);
   TypedRegion<std::uint8_t> target = domain.allocate<std::uint8_t>(grh_bytes + 64);
-  QueuePair a = make();
-  QueuePair b = make();
+
+ private:
+  std::optional<QueuePair> a_;
+  std::optional<QueuePair> b_;
 };
 
 TEST_F(Datagram, GoesWhereItsHandleSaysAndComesBack) {
   std::iota(source.elements().begin(), source.elements().end(), std::uint8_t{1});
   const auto address = domain.create_address_handle({.gid = context.query_gid(1, 0)});
-  ASSERT_EQ(b.post_receive(target.slice(), 1), 0);
-  ASSERT_EQ(a.post_send_to({address, b.number(), key}, source.slice(), 2), 0);
+  ASSERT_EQ(b().post_receive(target.slice(), 1), 0);
+  ASSERT_EQ(a().post_send_to({address, b().number(), key}, source.slice(), 2), 0);
   const Completion received = await_receive();
   EXPECT_EQ(received.id(), 1U);
   EXPECT_EQ(received.size_bytes(), grh_bytes + 64);
   EXPECT_TRUE(received.has_grh());
-  EXPECT_EQ(received.source_queue_pair(), a.number());
+  EXPECT_EQ(received.source_queue_pair(), a().number());
   EXPECT_TRUE(std::ranges::equal(target.elements().subspan(grh_bytes), source.elements()));
 
   const auto back = domain.reply_address(received, front());
-  ASSERT_EQ(a.post_receive(target.slice(), 3), 0);
-  ASSERT_EQ(b.post_send_to({back, received.source_queue_pair(), key}, source.slice(0, 8), 4), 0);
+  ASSERT_EQ(a().post_receive(target.slice(), 3), 0);
+  ASSERT_EQ(b().post_send_to({back, received.source_queue_pair(), key}, source.slice(0, 8), 4), 0);
   EXPECT_EQ(await_receive().id(), 3U);
 }
 
@@ -73,17 +85,17 @@ TEST_F(Datagram, GroupsReachTheirMembers) {
   const Gid group = Gid::parse("::ffff:239.192.6.1").value();
   const auto address = domain.create_address_handle({.gid = group, .hop_limit = 1});
   try {
-    b.join_group(group);
+    b().join_group(group);
   } catch (const Error& error) {
     GTEST_SKIP() << error.what();
   }
-  ASSERT_EQ(b.post_receive(target.slice(), 1), 0);
+  ASSERT_EQ(b().post_receive(target.slice(), 1), 0);
   constexpr std::uint32_t every_member = 0xFFFFFF;
-  ASSERT_EQ(a.post_send_to({address, every_member, key}, source.slice(0, 8), 2), 0);
-  EXPECT_EQ(await_receive().source_queue_pair(), a.number());
-  b.leave_group(group);
-  EXPECT_THROW(b.leave_group(group), Error);
-  EXPECT_THROW(b.join_group(context.query_gid(1, 0)), Error);
+  ASSERT_EQ(a().post_send_to({address, every_member, key}, source.slice(0, 8), 2), 0);
+  EXPECT_EQ(await_receive().source_queue_pair(), a().number());
+  b().leave_group(group);
+  EXPECT_THROW(b().leave_group(group), Error);
+  EXPECT_THROW(b().join_group(context.query_gid(1, 0)), Error);
 }
 
 TEST_F(Datagram, UnreliableConnectionsShakeHandsLikeOthers) {

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "support/device.h"
+#include "support/needs.h"
 #include "weft/verbs.hpp"
 
 namespace weft::verbs {
@@ -30,6 +31,7 @@ std::vector<Completion> await(const CompletionQueue& queue, std::size_t count) {
 // to another.
 TEST(Handshake, loopback) {
   const Context context = test::open_device();
+  WEFT_NEEDS_NUMBERS(context);
   const auto domain = context.create_domain();
   const auto queue = context.create_completion_queue(16);
   auto region = domain.allocate<std::uint8_t>(16);
@@ -52,6 +54,7 @@ TEST(Handshake, loopback) {
 
 TEST(Handshake, TwoQueuePairsBySentEndpoints) {
   const Context context = test::open_device();
+  WEFT_NEEDS_NUMBERS(context);
   const auto domain = context.create_domain();
   const auto queue = context.create_completion_queue(64);
   auto region = domain.allocate<std::uint8_t>(4096, Access::all);
@@ -85,6 +88,7 @@ TEST(Handshake, TwoQueuePairsBySentEndpoints) {
 
 TEST(QueuePairBuilder, EverySettingReachesTheQueuePair) {
   const Context context = test::open_device();
+  WEFT_NEEDS_NUMBERS(context);
   const auto domain = context.create_domain();
   const auto queue = context.create_completion_queue(64);
   int mark = 0;
@@ -148,6 +152,7 @@ TEST(QueuePairBuilder, EverySettingReachesTheQueuePair) {
 
 TEST(Handshake, shared_receive_queue) {
   const Context context = test::open_device();
+  WEFT_NEEDS_NUMBERS(context);
   const auto domain = context.create_domain();
   const auto queue = context.create_completion_queue(64);
   const auto shared = domain.create_shared_receive_queue({.receives = 8});
@@ -164,6 +169,7 @@ TEST(Handshake, shared_receive_queue) {
 
 TEST(Handshake, manual_bringup_via_modify) {
   const Context context = test::open_device();
+  WEFT_NEEDS_NUMBERS(context);
   const auto domain = context.create_domain();
   const auto queue = context.create_completion_queue(64);
   const auto queue_pair = domain.queue_pair(queue, queue).build().release();
@@ -193,6 +199,7 @@ TEST(Handshake, manual_bringup_via_modify) {
 
 TEST(Handshake, APeerThatIsNotThereEndsInRetryExceeded) {
   const Context context = test::open_device();
+  WEFT_NEEDS_NUMBERS(context);
   const auto domain = context.create_domain();
   const auto queue = context.create_completion_queue(64);
   const auto region = domain.allocate<char>(8);

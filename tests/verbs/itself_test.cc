@@ -7,6 +7,7 @@
 #include <map>
 
 #include "support/device.h"
+#include "support/needs.h"
 #include "weft/verbs.hpp"
 
 namespace weft::verbs {
@@ -16,6 +17,8 @@ constexpr std::chrono::seconds patience{30};
 
 class ToItself : public ::testing::Test {
  protected:
+  void SetUp() override { WEFT_NEEDS_NUMBERS(context); }
+
   using Statuses = std::map<std::uint64_t, ibv_wc_status>;
 
   // The status of each request by its id; fewer than `count` after a timeout.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "support/device.h"
+#include "support/needs.h"
 #include "verbs/pair.h"
 
 namespace weft::verbs::testing {
@@ -82,6 +83,8 @@ class Worker {
 
 TEST(Lifetime, ThreadsPostPollAndDestroyAtOnce) {
   const Context context = test::open_device();
+  WEFT_NEEDS_NUMBERS(context);
+  WEFT_NEEDS(context.create_domain().allocate_window());
   const auto domain = context.create_domain();
   const auto shared = context.create_completion_queue(1024);
   constexpr int each = 25;

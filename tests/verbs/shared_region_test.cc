@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "support/needs.h"
 #include "verbs/pair.h"
 
 namespace weft::verbs::testing {
@@ -13,6 +14,7 @@ namespace {
 
 TEST(SharedRegion, IsWrittenReadAndAddedTo) {
   Pair pair;
+  if (!test::has_atomics(pair.a->context)) GTEST_SKIP() << "the device has no atomics";
   End& a = *pair.a;
   End& b = *pair.b;
   const auto shared = b.domain.allocate_shared<std::uint64_t>(5000, Access::all);
@@ -107,6 +109,7 @@ class RefusedAccess : public ::testing::TestWithParam<Wrong> {};
 
 TEST_P(RefusedAccess, IsARemoteAccessError) {
   Pair pair;
+  WEFT_NEEDS_PEER_ERRORS(pair.a->context);
   End& a = *pair.a;
   End& b = *pair.b;
   const auto foreign = b.context.create_domain();

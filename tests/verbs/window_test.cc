@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <optional>
 
+#include "support/needs.h"
 #include "verbs/pair.h"
 
 namespace weft::verbs::testing {
@@ -15,6 +16,7 @@ constexpr std::size_t bytes = 32;
 
 class Window : public ::testing::Test {
  protected:
+  void SetUp() override { WEFT_NEEDS(b.domain.allocate_window(IBV_MW_TYPE_2)); }
   void prepare(ibv_mw_type type) {
     window.emplace(b.domain.allocate_window(type));
     a.region[0] = 7;
@@ -40,7 +42,10 @@ class Window : public ::testing::Test {
 
 class AnyWindow : public Window, public ::testing::WithParamInterface<ibv_mw_type> {
  protected:
-  void SetUp() override { prepare(GetParam()); }
+  void SetUp() override {
+    Window::SetUp();
+    if (!IsSkipped()) prepare(GetParam());
+  }
 };
 
 INSTANTIATE_TEST_SUITE_P(, AnyWindow, ::testing::Values(IBV_MW_TYPE_1, IBV_MW_TYPE_2),
@@ -151,7 +156,8 @@ TEST_F(Window, OfAnUnknownTypeIsAnErrorThatNamesTheDevice) {
     FAIL() << "allocated";
   } catch (const Error& error) {
     EXPECT_EQ(error.error_number(), EINVAL);
-    EXPECT_NE(std::string(error.what()).find("weft0"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find(b.context.device_name()), std::string::npos)
+        << error.what();
   }
 }
 

@@ -39,7 +39,7 @@ void SilentInitiator::report(int socket) {
   log_format(LogLevel::warning, "weft0",
              "%s has connected and sends nothing, and its request asked for no peer-to-peer "
              "mode, so this side may not send first (RFC 5044 section 7.1): turn that mode on at "
-             "the peer (for siw: its module parameter peer_to_peer=1), or set "
+             "the peer (Linux's siw is built with it: peer_to_peer in siw_main.c), or set "
              "WEFT_RESPONDER_FIRST=1 here",
              known ? to_string(peer).c_str() : "the peer");
 }
