@@ -64,6 +64,13 @@ std::string explain(int error_number) {
   return fmt::format("{}: RLIMIT_NOFILE is {} (ulimit -n)", text, limit.rlim_cur);
 }
 
+std::string without_cause(const Error& error) {
+  std::string text = error.what();
+  const std::string cause = ": " + error.code().message();
+  if (text.ends_with(cause)) text.resize(text.size() - cause.size());
+  return text;
+}
+
 void reject_quietly(const verbs::Id& id, const Rejection& rejection) noexcept {
   try {
     id.reject(rejection.to_bytes());
@@ -109,7 +116,7 @@ void Link::try_step(const Step& step) {
     step();
   } catch (const Error& error) {
     fail(error.error_number(),
-         error.error_number() == EMFILE ? explain(EMFILE) : std::string(error.what()));
+         error.error_number() == EMFILE ? explain(EMFILE) : without_cause(error));
   }
 }
 
@@ -122,9 +129,7 @@ void Link::on_event(const Event& event) {
     case RDMA_CM_EVENT_ROUTE_RESOLVED:
       return try_step([&] {
         create_queue_pair();
-        const auto bytes =
-            MessageGreeting{loop_->terms(), connect_options_.private_data}.to_bytes();
-        transport_.id()->connect(parameters(bytes));
+        ask();
       });
     case RDMA_CM_EVENT_ESTABLISHED:
       return on_established(event);
@@ -145,11 +150,26 @@ void Link::on_event(const Event& event) {
 void Link::fail_connecting(const Event& event) {
   if (was_established_) return end(Ending::By::cut, ECONNRESET, "");
   const int error = event.status < 0 ? -event.status : ECONNABORTED;
-  if (event.type != RDMA_CM_EVENT_REJECTED) {
+  if (event.type != RDMA_CM_EVENT_REJECTED && error != ECONNREFUSED) {
     return fail(error, fmt::format("no connection with {}: {} ({})", peer_.name, event.name,
                                    explain(error)));
   }
-  const auto rejection = Rejection::parse(event.private_data);
+  fail_rejected(Rejection::parse(event.private_data));
+}
+
+// The kernel's siw makes its TCP connection within rdma_connect(3), so that a port without a
+// listener is an error of the call. Other devices report it by an event.
+void Link::ask() {
+  const auto bytes = MessageGreeting{loop_->terms(), connect_options_.private_data}.to_bytes();
+  try {
+    transport_.id()->connect(parameters(bytes));
+  } catch (const Error& error) {
+    if (error.error_number() != ECONNREFUSED) throw;
+    fail_rejected({});
+  }
+}
+
+void Link::fail_rejected(const Rejection& rejection) {
   const auto text =
       fmt::format("{} has rejected the connection: {}", peer_.name, describe(rejection));
   end_.set_rejected(Rejected(to_public(rejection.reason), text, rejection.private_data));

@@ -100,6 +100,8 @@ class Link : public std::enable_shared_from_this<Link> {
       const std::vector<std::byte>& greeting);
   void on_established(const Event& event);
   void fail_connecting(const Event& event);
+  void fail_rejected(const Rejection& rejection);
+  void ask();
   void call_after(std::chrono::milliseconds delay, void (Link::*work)());
   void check_connected();
   void check_alive();
@@ -179,5 +181,7 @@ class Link : public std::enable_shared_from_this<Link> {
 
 // Describes an errno, with the limit if the process has run out of descriptors.
 [[nodiscard]] std::string explain(int error_number);
+// The text of an error without the cause at its end, which Error's constructor appends again.
+[[nodiscard]] std::string without_cause(const Error& error);
 
 }  // namespace weft::message::detail

@@ -82,6 +82,14 @@ Options need_room(const Options& options, const verbs::Context& context) {
     throw Error(EINVAL, fmt::format("receive_queue {}: {} has room for {}", options.receive_queue,
                                     context.device_name(), max - control_receives));
   }
+  // One completion queue serves both. Some devices have larger queue pairs than completion queues.
+  if (sends_of(options) + receives_of(options) > static_cast<std::uint32_t>(device.max_cqe)) {
+    const bool receives = options.receive_queue > options.send_queue;
+    throw Error(EINVAL, fmt::format("{} {}: a completion queue of {} has room for {} in all",
+                                    receives ? "receive_queue" : "send_queue",
+                                    std::max(options.receive_queue, options.send_queue),
+                                    context.device_name(), device.max_cqe));
+  }
   return options;
 }
 

@@ -16,7 +16,7 @@ constexpr unsigned remote_rights =
 
 int post(ibv_qp* queue_pair, ibv_send_wr& request) {
   ibv_send_wr* bad = nullptr;
-  return ibv_post_send(queue_pair, &request, &bad);
+  return detail::errno_of(ibv_post_send(queue_pair, &request, &bad));
 }
 
 }  // namespace
@@ -38,7 +38,7 @@ MemoryWindow::MemoryWindow(std::shared_ptr<detail::MemoryWindowState> state)
 int MemoryWindow::post_bind_of_type_1(ibv_qp* queue_pair, const ibv_mw_bind& binding) {
   // The C function takes a pointer that is not const.
   ibv_mw_bind copy = binding;
-  const int failed = ibv_bind_mw(queue_pair, raw_, &copy);
+  const int failed = detail::errno_of(ibv_bind_mw(queue_pair, raw_, &copy));
   if (failed) return failed;
   remote_ = {binding.bind_info.addr, binding.bind_info.length, raw_->rkey};
   return 0;

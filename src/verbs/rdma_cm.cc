@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <netdb.h>
 
+#include <algorithm>
 #include <array>
 #include <stdexcept>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "verbs/state.h"
 #include "verbs/tables.h"
 #include "verbs/waiting.h"
+#include "weft/verbs/device.hpp"
 
 namespace weft::verbs {
 namespace {
@@ -205,15 +207,26 @@ void Id::set_ipv6_only(bool only) const {
 
 namespace {
 
+// Linux's iWARP devices reject a connection by IPv4 to a listener for IPv6: they look for a device
+// that has the IPv4 address in the form of IPv6.
+bool has_iwarp_adapter() {
+  return std::ranges::any_of(devices(Backend::system), [](const Device& device) {
+    return device.transport() == IBV_TRANSPORT_IWARP;
+  });
+}
+
 // Returns an errno. A socket for IPv6 also takes connections by IPv4, unless set_ipv6_only().
-int bind_any(const detail::Table& table, rdma_cm_id* id, std::uint16_t port) {
+int bind_any(const detail::EventChannelState& channel, rdma_cm_id* id, std::uint16_t port) {
+  const detail::Table& table = channel.table;
   sockaddr_storage any{};
-  auto& ipv6 = reinterpret_cast<sockaddr_in6&>(any);
-  ipv6.sin6_family = AF_INET6;
-  ipv6.sin6_port = htons(port);
-  if (table.bind_addr(id, reinterpret_cast<sockaddr*>(&any)) == 0) return 0;
-  if (errno != EAFNOSUPPORT && errno != EADDRNOTAVAIL) return errno;
-  any = {};
+  if (channel.backend != Backend::system || !has_iwarp_adapter()) {
+    auto& ipv6 = reinterpret_cast<sockaddr_in6&>(any);
+    ipv6.sin6_family = AF_INET6;
+    ipv6.sin6_port = htons(port);
+    if (table.bind_addr(id, reinterpret_cast<sockaddr*>(&any)) == 0) return 0;
+    if (errno != EAFNOSUPPORT && errno != EADDRNOTAVAIL) return errno;
+    any = {};
+  }
   auto& ipv4 = reinterpret_cast<sockaddr_in&>(any);
   ipv4.sin_family = AF_INET;
   ipv4.sin_port = htons(port);
@@ -224,7 +237,7 @@ int bind_any(const detail::Table& table, rdma_cm_id* id, std::uint16_t port) {
 
 void Id::bind(const Address& address) const {
   if (address.host.empty()) {
-    const int failed = bind_any(state_->channel->table, raw_, address.port);
+    const int failed = bind_any(*state_->channel, raw_, address.port);
     if (failed) fail_bind(failed, address);
     return;
   }
@@ -315,8 +328,10 @@ void Id::connect(const ConnectionParameters& parameters) const {
 
 void Id::accept(const ConnectionParameters& parameters) const {
   rdma_conn_param raw = to_c(parameters);
-  if (state_->channel->table.accept(raw_, &raw) == 0) return;
-  const int why = errno;
+  // An id without a device has no request. rdma-core's rdma_accept(3) crashes on it.
+  const bool has_device = raw_->verbs != nullptr;
+  if (has_device && state_->channel->table.accept(raw_, &raw) == 0) return;
+  const int why = has_device ? errno : EINVAL;
   fail(
       why,
       fmt::format("cannot accept the connection{}",

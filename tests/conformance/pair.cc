@@ -91,6 +91,9 @@ void Pair::SetUp() {
     GTEST_SKIP() << "this machine has no RDMA device";
   }
   ASSERT_NE(context_, nullptr) << "no device " << chosen_device();
+  if (!embedded() && context_->device->transport_type == IBV_TRANSPORT_IWARP) {
+    GTEST_SKIP() << "iWARP devices connect queue pairs by rdma_cm only";
+  }
   pd_ = ibv_alloc_pd(context_);
   ASSERT_NE(pd_, nullptr);
   const char* index = std::getenv("WEFT_TEST_GID");

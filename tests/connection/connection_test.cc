@@ -422,7 +422,10 @@ TEST(Connection, MemoryOfAnotherDomainFails) {
   const auto own = first.active->allocate(8);
   const auto theirs = second.passive->allocate(8, Access::remote_write);
   ASSERT_EQ(second.active->post_write(own.slice(), theirs.remote(), 0, 1), 0);
-  EXPECT_EQ(second.active->await(Queue::send, 1, patience).at(0).status, IBV_WC_LOC_PROT_ERR);
+  const auto outcome = second.active->await(Queue::send, 1, patience).at(0);
+  EXPECT_FALSE(outcome.ok());
+  if (!test::own_device()) return;  // the kernel's software devices give another status
+  EXPECT_EQ(outcome.status, IBV_WC_LOC_PROT_ERR);
 }
 
 // libiwarp's free_buf_flag: destroying a buffer frees the memory that it owns, and of the user's
@@ -602,6 +605,9 @@ TEST(Connection, PlainVerbsMayBeMixedIn) {
 // The device has room for the first part only, since sends that it does not know of wait for
 // receives of the peer.
 TEST(Connection, AReadOfWhichOnlyAPartIsPostedFailsWhenThatPartIsDone) {
+  if (test::is_foreign_iwarp(test::open_device())) {
+    GTEST_SKIP() << "sends of this device do not wait for receives of the peer";
+  }
   Options options;
   options.queue_depth = 8;
   options.slices = 1;

@@ -150,6 +150,13 @@ class Guest:
                  f"grep -qi ':{port:04X} [0-9A-F:]* 0A ' /proc/net/tcp /proc/net/tcp6 && exit; "
                  "sleep 0.05; done; exit 1")
 
+    def await_traffic(self, byte_count):
+        """Until the guest has sent and received so many bytes more."""
+        self.run("cd /sys/class/net/eth0/statistics; "
+                 f"end=$(($(<rx_bytes) + $(<tx_bytes) + {byte_count})); "
+                 "for ((i = 0; i < 1200; ++i)); do "
+                 "(($(<rx_bytes) + $(<tx_bytes) > end)) && exit; sleep 0.05; done; exit 1")
+
     def need_healthy(self):
         """The kernel of the guest has reported no fault."""
         for line in self.run("dmesg").splitlines() + self.console.lines:

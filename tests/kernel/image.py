@@ -1,7 +1,7 @@
 """Makes the guest of the kernel tests: Debian's kernel, and an initial RAM disk with the rest.
 
-usage: image.py [FOLDER]     writes FOLDER/vmlinuz, FOLDER/initrd and FOLDER/bare.tar; the default is
-                             build/kernel
+usage: image.py [FOLDER]     writes FOLDER/vmlinuz, FOLDER/initrd and FOLDER/bare.tar; the default
+                             is build/kernel
 
 The packages come from where apt is configured to take them. They are unpacked and not installed, so
 that this machine's own kernel and boot files stay as they are. Debian's kernel does not have `siw`,

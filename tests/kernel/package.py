@@ -75,7 +75,8 @@ def package(stage):
         need(pings == 10, f"the client shows {pings} pings, expected 10")
         write = "ib_write_bw -F -R -p 7175 -n 20 -s 65536"
         _, client = converse(debian, guest, 7175, write, f"{write} 127.0.0.1")
-        need(re.search(r"^\s*65536\s+20\s", client.output, re.MULTILINE), "no result of ib_write_bw")
+        need(re.search(r"^\s*65536\s+20\s", client.output, re.MULTILINE),
+             "ib_write_bw shows no result")
         names = debian.as_root("sh -c \"dpkg-query -W -f '\\${Package} ' 'weft*' 'libweft*'\"")
         debian.as_root(f"dpkg --purge {names.strip()}")
         left = debian.as_root("find / -xdev -name '*weft*' -not -path '/tmp/*'").split()

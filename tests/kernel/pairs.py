@@ -1,4 +1,4 @@
-"""A server on one side and its client on the other: Weft on this machine, the kernel's siw in a guest.
+"""A server on one side, its client on the other: Weft on this machine, the kernel's siw in a guest.
 
 A case's name ends with the direction: `to_siw` has its server on siw, `from_siw` its client.
 """

@@ -29,8 +29,8 @@ def peer_to_peer(pair):
 
 
 def revision_1(pair):
-    """A request of revision 1 has no depths. rping's server takes over those of the request, so that
-    it may not read then, whatever the device: it is left out in that direction."""
+    """A request of revision 1 has no depths. rping's server takes over those of the request, so
+    that it may not read then, whatever the device: it is left out in that direction."""
     (with_pings if pair.to_siw else exchange)(pair)
 
 

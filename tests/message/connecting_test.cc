@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "message/link.h"
 #include "message/sides.h"
 #include "support/host.h"
 #include "support/needs.h"
@@ -67,6 +68,13 @@ TEST(Connecting, NobodyListens) {
   const std::uint16_t port = loop.listen({test::host(), 0}, nullptr).port();
   const Attempt attempt(loop, port);
   EXPECT_EQ(attempt.log.rejected, RejectReason::nobody_listens);
+}
+
+// The text of an error becomes a part of another error, which has the same cause.
+TEST(Connecting, TheCauseOfAnErrorIsNamedOnce) {
+  const Error error(ENOMEM, "cannot create a queue pair");
+  EXPECT_EQ(detail::without_cause(error), "cannot create a queue pair");
+  EXPECT_STREQ(Error(ENOMEM, detail::without_cause(error)).what(), error.what());
 }
 
 TEST(Connecting, AnUnreachableHostIsAnErrorWithinABound) {

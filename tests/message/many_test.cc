@@ -72,7 +72,7 @@ void share_a_thread(Child& server, std::size_t count, std::uint64_t rounds) {
 }
 
 TEST(Many, ConnectionsOnOneThreadGetTheirShare) {
-  in_two_processes(echo, [](Child& server) { share_a_thread(server, test::turns(300, 20), 50); });
+  in_two_processes(echo, [](Child& server) { share_a_thread(server, test::turns(300, 12), 50); });
 }
 
 TEST(Many, TenThousandConnectionsOnOneThread) {

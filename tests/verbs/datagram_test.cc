@@ -82,6 +82,7 @@ TEST_F(Datagram, OnlyACompletionOfADatagramNamesItsSender) {
 }
 
 TEST_F(Datagram, GroupsReachTheirMembers) {
+  if (!test::own_device()) GTEST_SKIP() << "a device need not send to groups of its own";
   const Gid group = Gid::parse("::ffff:239.192.6.1").value();
   const auto address = domain.create_address_handle({.gid = group, .hop_limit = 1});
   try {

@@ -179,7 +179,7 @@ TEST(AnyOrder, OneOfEachInUse) {
   WEFT_NEEDS_NUMBERS(context);
   WEFT_NEEDS(context.create_extended_completion_queue(4));
   WEFT_NEEDS(context.create_domain().allocate_window(IBV_MW_TYPE_2));
-  for (const std::uint64_t seed : test::seeds(100)) {
+  for (const std::uint64_t seed : test::seeds(test::turns(100, 3))) {
     SCOPED_TRACE(test::seed_trace(seed));
     let_go_in(random_order(13, seed), make_one_of_each);
     if (HasFatalFailure()) return;

@@ -87,6 +87,8 @@ TEST_F(ExtendedCompletion, extended_wc_fields) {
 }
 
 TEST_F(ExtendedCompletion, completion_timestamps) {
+  WEFT_NEEDS(
+      context.create_extended_completion_queue(8, {.fields = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP}));
   auto queue = context.create_extended_completion_queue(
       8, {.fields =
               IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK});

@@ -9,6 +9,12 @@
 
 namespace weft::verbs::detail {
 
+// The errno of a call of the data path. Some providers, such as that of the kernel's siw, return it
+// with a negative sign, where ibv_post_send(3) promises a positive one.
+[[nodiscard]] constexpr int errno_of(int result) {
+  return result < 0 ? -result : result;
+}
+
 // Objects for empty handles (weft/handle.hpp): posting to them and polling them throws
 // std::logic_error. They exist until the process ends.
 [[nodiscard]] WEFT_API ibv_qp* empty_object(const ibv_qp* moved) noexcept;

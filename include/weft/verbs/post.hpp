@@ -12,6 +12,7 @@
 #include <span>
 
 #include "weft/verbs/address_handle.hpp"
+#include "weft/verbs/data_path.hpp"
 #include "weft/verbs/slice.hpp"
 
 namespace weft::verbs {
@@ -147,7 +148,7 @@ class Batch {
     for (std::size_t i = 0; i + 1 < count_; ++i) requests_[i].next = &requests_[i + 1];
     requests_[count_ - 1].next = nullptr;
     ibv_send_wr* bad = nullptr;
-    const int failed = ibv_post_send(queue_pair_, requests_.data(), &bad);
+    const int failed = detail::errno_of(ibv_post_send(queue_pair_, requests_.data(), &bad));
     if (failed && bad) posted_ = static_cast<std::size_t>(bad - requests_.data());
     count_ = 0;
     return failed;
@@ -208,7 +209,7 @@ class ReceiveBatch {
     for (std::size_t i = 0; i + 1 < count_; ++i) requests_[i].next = &requests_[i + 1];
     requests_[count_ - 1].next = nullptr;
     ibv_recv_wr* bad = nullptr;
-    const int failed = ibv_post_recv(queue_pair_, requests_.data(), &bad);
+    const int failed = detail::errno_of(ibv_post_recv(queue_pair_, requests_.data(), &bad));
     if (failed && bad) posted_ = static_cast<std::size_t>(bad - requests_.data());
     count_ = 0;
     return failed;

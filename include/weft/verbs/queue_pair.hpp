@@ -77,7 +77,7 @@ class QueuePair {
     request.sg_list = const_cast<ibv_sge*>(reinterpret_cast<const ibv_sge*>(into.data()));
     request.num_sge = static_cast<int>(into.size());
     ibv_recv_wr* bad = nullptr;
-    return ibv_post_recv(raw_.get(), &request, &bad);
+    return detail::errno_of(ibv_post_recv(raw_.get(), &request, &bad));
   }
   [[nodiscard, gnu::always_inline]] int post_receive(const LocalSlice& into,
                                                      std::uint64_t id) const {
@@ -199,7 +199,7 @@ class QueuePair {
   // Forced inline, because otherwise each call would pass its request on the stack.
   [[nodiscard, gnu::always_inline]] int post(ibv_send_wr& request) const {
     ibv_send_wr* bad = nullptr;
-    return ibv_post_send(raw_.get(), &request, &bad);
+    return detail::errno_of(ibv_post_send(raw_.get(), &request, &bad));
   }
   [[nodiscard, gnu::always_inline]] int post_remote(ibv_send_wr& request,
                                                     const RemoteSlice& remote) const {

@@ -40,7 +40,7 @@ class SharedReceiveQueue {
     request.sg_list = const_cast<ibv_sge*>(reinterpret_cast<const ibv_sge*>(into.data()));
     request.num_sge = static_cast<int>(into.size());
     ibv_recv_wr* bad = nullptr;
-    return ibv_post_srq_recv(raw_.get(), &request, &bad);
+    return detail::errno_of(ibv_post_srq_recv(raw_.get(), &request, &bad));
   }
   [[nodiscard]] int post_receive(const LocalSlice& into, std::uint64_t id) const {
     return post_receive(std::span(&into, 1), id);
