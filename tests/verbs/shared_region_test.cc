@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "support/needs.h"
 #include "verbs/pair.h"
@@ -37,6 +39,59 @@ TEST(SharedRegion, IsWrittenReadAndAddedTo) {
   EXPECT_EQ(counted.peer_writes.bytes, 64U);
   EXPECT_EQ(counted.peer_reads.bytes, 32U);
   EXPECT_EQ(counted.peer_atomics.operations, 2U);
+}
+
+// Sends below and above what fits into the ring between the processes, gathered from two pieces, and
+// scattered to one and to two receive buffers.
+TEST(SharedRegion, ReceivesGetExactlyTheBytesOfASend) {
+  Pair pair;
+  End& a = *pair.a;
+  End& b = *pair.b;
+  const auto from = a.domain.allocate<std::uint8_t>(100'000);
+  for (std::size_t i = 0; i < from.elements().size(); ++i) {
+    from[i] = static_cast<std::uint8_t>(i * 7 + i / 251 + 1);
+  }
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{4096}, std::size_t{4097},
+                                  std::size_t{8192}, std::size_t{99'999}}) {
+    for (const bool scattered : {false, true}) {
+      const auto shared = b.domain.allocate_shared<std::uint8_t>(bytes + 2, Access::local);
+      const std::size_t cut = scattered ? bytes / 2 : 0;
+      std::vector<LocalSlice> buffers{shared.slice(1 + cut, bytes - cut)};
+      if (cut > 0) buffers.insert(buffers.begin(), shared.slice(1, cut));
+      ASSERT_EQ(b.queue_pair.post_receive(buffers, 1), 0);
+      const std::array pieces{from.slice(0, bytes / 3), from.slice(bytes / 3, bytes - bytes / 3)};
+      ASSERT_EQ(a.queue_pair.post_send(pieces, 2), 0);
+      ASSERT_TRUE(a.await().ok()) << bytes;
+      const Completion got = b.await();
+      ASSERT_TRUE(got.ok()) << bytes;
+      EXPECT_EQ(got.size_bytes(), bytes);
+      EXPECT_TRUE(std::ranges::equal(shared.elements().subspan(1, bytes),
+                                     from.elements().first(bytes)))
+          << bytes;
+      EXPECT_EQ(shared[0], 0) << "a byte in front of the receive";
+      EXPECT_EQ(shared[bytes + 1], 0) << "a byte behind the receive";
+    }
+  }
+}
+
+// A receive whose memory was deregistered is refused, and no byte of the Send reaches the memory.
+TEST(SharedRegion, ASendReachesNoReceiveThatIsDeregistered) {
+  Pair pair;
+  End& a = *pair.a;
+  End& b = *pair.b;
+  const auto from = a.domain.allocate<std::uint8_t>(20'000);
+  std::ranges::fill(from.elements(), std::uint8_t{1});
+  auto shared = std::optional(b.domain.allocate_shared<std::uint8_t>(20'000, Access::local));
+  ASSERT_EQ(b.queue_pair.post_receive(shared->slice(), 1), 0);
+  ASSERT_EQ(a.queue_pair.post_send(from.slice(), 2), 0);
+  ASSERT_TRUE(a.await().ok());  // this one has made the mapping
+  ASSERT_TRUE(b.await().ok());
+  const LocalSlice gone = shared->slice();
+  shared.reset();
+  ASSERT_EQ(b.queue_pair.post_receive(gone, 3), 0);
+  ASSERT_EQ(a.queue_pair.post_send(from.slice(), 4), 0);
+  EXPECT_EQ(b.await().status(), IBV_WC_LOC_PROT_ERR);
+  EXPECT_FALSE(a.await().ok());
 }
 
 // A list is carried out in its order, also where one Write goes to ordinary memory.
