@@ -32,6 +32,10 @@ constexpr unsigned plain_peer_option = 8;  // no control words
 constexpr unsigned small_frames_option = 16;
 constexpr unsigned no_proofs_option = 32;
 constexpr unsigned few_reads_option = 64;
+constexpr unsigned extended_option = 128;  // XRC: requests name the queue of their receives
+
+// Queues with a smaller number exist.
+constexpr std::uint32_t queue_count = 3;
 
 // The registered memory of one side. A region that is registered again has a new key.
 class Regions {
@@ -89,9 +93,19 @@ class Host final : public iwarp::Host {
   }
   bool next_receive(ReceiveRequest& request) override {
     if (receives_.empty()) return false;
+    const std::uint32_t queue = request.queue;
+    require(queue == 0 || named_[queue]);  // a message that was held has the name of its time
     request = receives_.front();
+    request.queue = queue;
+    queues_.push_back(queue);
     receives_.pop_front();
     ++taken_;
+    return true;
+  }
+  bool name_receive_queue(std::uint32_t number) override {
+    require(!ended_);
+    if (number >= queue_count) return false;
+    named_[number] = true;
     return true;
   }
   bool invalidate(std::uint32_t stag) override { return regions.has(stag); }
@@ -103,6 +117,7 @@ class Host final : public iwarp::Host {
   }
   void complete_receive(const ReceiveCompletion& completion) override {
     require(completion.wr_id == received_++ && received_ <= taken_);
+    require(completion.queue == queues_[completion.wr_id]);
   }
   void on_peer_ready() override {}
   void on_end(EndReason /*reason*/) override {
@@ -130,6 +145,8 @@ class Host final : public iwarp::Host {
 
  private:
   std::deque<ReceiveRequest> receives_;
+  std::vector<std::uint32_t> queues_;  // of the receives that were taken
+  std::array<bool, queue_count> named_{};
   std::uint64_t receives_posted_ = 0, taken_ = 0, received_ = 0;
   std::uint64_t posted_ = 0, completed_ = 0;
   std::uint64_t signaled_ = 0;  // number of requests up to the last one that must complete
@@ -156,7 +173,8 @@ Connection::Options options_of(unsigned choice, bool initiator) {
     options.control_stag = initiator ? 0xF001 : 0xF002;
     options.peer = {.send_immediate = true,
                     .control_stag = initiator ? 0xF002U : 0xF001U,
-                    .hold_bytes = static_cast<std::uint32_t>(hold)};
+                    .hold_bytes = static_cast<std::uint32_t>(hold),
+                    .names_queues = (choice & extended_option) != 0 && !unreliable};
   }
   return options;
 }
@@ -243,7 +261,9 @@ class World {
          .slices = is_local(operation) ? std::span<const LocalSlice>() : slices,
          .remote_address = is_atomic(operation) ? call.second * 8U : call.second * 70U,
          .rkey = other.host.regions.key(call.first % region_count),
-         .immediate_be = 7});
+         .immediate_be = 7,
+         // Now and then one that does not exist.
+         .receive_queue = call.second == 255 ? queue_count : call.second % queue_count});
     if (posted != Requester::Posted::ok) return side.host.refused();
     side.host.posted(signaled);
   }
