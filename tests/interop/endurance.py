@@ -22,6 +22,7 @@ from harness import need
 
 _HOST = "127.0.0.1"
 _KB_SLACK = 8 * 1024
+_NUMBERS = 20_000  # somewhat more than the numbers of queue pairs, each of which takes memory once
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close(2) sends RST
 _RTR = hostile.fpdu(hostile.tagged(1, 0))
 _SEND = hostile.fpdu(hostile.untagged(0, 1, 0, b"s" * 8))
@@ -69,7 +70,7 @@ def churn(stage, count):
     """Connections of every kind of end, one after the other. Returns what the server has at the
     end, for a table."""
     target = hostile.Target(stage)
-    warm_up = min(count // 10 + 1, 2000)
+    warm_up = min(count // 5 + 1, _NUMBERS)
     for number in range(warm_up):
         _connect_once(target.port, number, _MANNERS[number % len(_MANNERS)])
     hostile.serves(target.port)

@@ -362,9 +362,11 @@ def clean_environment():
 
 
 def sanitizer_environment():
-    """An instrumented drop-in wants its runtime loaded before an ordinary program starts."""
+    """An instrumented drop-in wants its runtime loaded before an ordinary program starts, which is
+    to keep little of what was freed, for tests that look at memory."""
     runtime = os.environ.get("WEFT_INTEROP_SANITIZER")
-    return {"LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0"} if runtime else {}
+    options = "detect_leaks=0:quarantine_size_mb=16"
+    return {"LD_PRELOAD": runtime, "ASAN_OPTIONS": options} if runtime else {}
 
 
 TROUBLE = re.compile(r"(?i)\b(error|fail(ed|ure|s)?|couldn't|cannot|unable|mismatch|assert\w*)\b")

@@ -295,7 +295,7 @@ def attack(target, name):
         return peer.rest()
 
 
-@cases.case("hostile.script")
+@cases.case("hostile.script", sanitized=True)
 def script(stage):
     """Each rule is broken once, and a peer that keeps them is served after each."""
     target = Target(stage)
@@ -341,13 +341,13 @@ def mutated(stage, conversations, seed, options=()):
     target.finish()
 
 
-@cases.case("hostile.mutated", timeout_s=1800)
+@cases.case("hostile.mutated", timeout_s=1800, sanitized=True)
 def mutated_case(stage):
     """Conversations at random. The one that ends the target is found again with the seed."""
     mutated(stage, 100000 if harness.is_long() else 3000, harness.seed())
 
 
-@cases.case("hostile.link", timeout_s=600)
+@cases.case("hostile.link", timeout_s=600, sanitized=True)
 def link(stage):
     """The same through a slower network (`weft run --link`), which keeps what is under way."""
     mutated(stage, 300, harness.seed(), ["--link", "latency=500us,jitter=500us"])

@@ -354,7 +354,7 @@ _ENDPOINTS = ("weft1:1:1:0:1024:::1", "weft1:ffffff:ffffff:ffff:4096:::ffff:127.
               "weft1:1:1:0:1024:ff02::1", "weft1:1:1:0:1024:" + "1:" * 500, "x" * 5000)
 
 
-@cases.case("hostile.layers_script", timeout_s=600)
+@cases.case("hostile.layers_script", timeout_s=600, sanitized=True)
 def script(stage):
     """Each rule is broken once, and a peer of each layer that keeps them is served after each."""
     target = Target(stage)
@@ -499,7 +499,7 @@ def mutated(stage, conversations, seed):
     target.finish()
 
 
-@cases.case("hostile.layers_mutated", timeout_s=1800)
+@cases.case("hostile.layers_mutated", timeout_s=1800, sanitized=True)
 def mutated_case(stage):
     """Conversations at random. The one that ends the target is found again with the seed."""
     mutated(stage, 50000 if harness.is_long() else 1000, harness.seed())

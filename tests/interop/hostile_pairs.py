@@ -343,7 +343,7 @@ def _random_datagrams(target, chosen, count):
 # --- Cases ---------------------------------------------------------------------------------------
 
 
-@cases.case("hostile.pairs_script", timeout_s=600)
+@cases.case("hostile.pairs_script", timeout_s=600, sanitized=True)
 def script(stage):
     """Each rule is broken once, and a peer that keeps them is served after each."""
     target = Target(stage)
@@ -372,7 +372,7 @@ def script(stage):
     target.finish()
 
 
-@cases.case("hostile.extended_script", timeout_s=600)
+@cases.case("hostile.extended_script", timeout_s=600, sanitized=True)
 def extended_script(stage):
     """The hello of extended connections (XRC), and the names of their queues."""
     target = Target(stage)
@@ -464,13 +464,13 @@ def mutated(stage, conversations, seed, options=()):
     target.finish()
 
 
-@cases.case("hostile.pairs_mutated", timeout_s=1800)
+@cases.case("hostile.pairs_mutated", timeout_s=1800, sanitized=True)
 def mutated_case(stage):
     """Conversations at random. The one that ends the target is found again with the seed."""
     mutated(stage, 50000 if harness.is_long() else 1000, harness.seed())
 
 
-@cases.case("hostile.pairs_link", timeout_s=600)
+@cases.case("hostile.pairs_link", timeout_s=600, sanitized=True)
 def link(stage):
     """The same through a slower network (`weft run --link`), which keeps what is under way."""
     mutated(stage, 150, harness.seed(), ["--link", "latency=500us,jitter=500us"])
