@@ -23,7 +23,8 @@ _WARM_UP = 20
 class Deaths:
     """Random points to die at, and what the survivor said about each death."""
 
-    def __init__(self, count):
+    def __init__(self, count, limit_ns):
+        self._limit_ns = limit_ns
         self._count = count
         self._random = random.Random(harness.seed())
         self.reports = []
@@ -48,7 +49,7 @@ class Deaths:
         need(report["strange"] == 0, f"a completion with status {report['strange']}: {line[0]}")
         need(report["broken"] <= 1, f"more than one request found the peer gone: {line[0]}")
         if established:
-            need(report["delay_ns"] <= _LIMIT_NS,
+            need(report["delay_ns"] <= self._limit_ns,
                  f"told {report['delay_ns'] / 1e9:.2f} s after the death: {line[0]}")
             need(line["event"] == "RDMA_CM_EVENT_DISCONNECTED", f"another event: {line[0]}")
             need(report["posted"] == report["completed"], f"not all came back: {line[0]}")
@@ -75,9 +76,9 @@ def _kill(victim):
     return killed_ns
 
 
-def of_the_client(stage, count, env=None):
+def of_the_client(stage, count, env=None, limit_ns=_LIMIT_NS):
     """Returns what the survivor has at the end, for a table."""
-    deaths, port, program = Deaths(count), harness.free_port(), harness.companion("survivor")
+    deaths, port, program = Deaths(count, limit_ns), harness.free_port(), harness.companion("survivor")
     server = stage.start("survivor", program, "listen", _HOST, port, env=env)
     server.await_listening(port)
     for turn in range(count):
@@ -93,9 +94,9 @@ def of_the_client(stage, count, env=None):
     return deaths.need_no_leak()
 
 
-def of_the_server(stage, count, env=None):
+def of_the_server(stage, count, env=None, limit_ns=_LIMIT_NS):
     """The same of a client."""
-    deaths, program = Deaths(count), harness.companion("survivor")
+    deaths, program = Deaths(count, limit_ns), harness.companion("survivor")
     client = stage.start("survivor", program, "connect", _HOST, say=True, env=env)
     for turn in range(count):
         point, port = deaths.next_point(), harness.free_port()

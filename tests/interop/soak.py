@@ -22,6 +22,7 @@ import hostile_pairs
 
 _TCP = {"WEFT_SAME_HOST": "off"}
 _FORKS_OF = 1000
+_LIMIT_NS = 60_000_000_000  # of noticing a death: a soak may have the lowest priority
 
 
 @dataclasses.dataclass
@@ -61,7 +62,8 @@ class Part:
 def _parts():
     death_parts = [
         Part(f"death.{name}{suffix}", "kills", 50,
-             lambda stage, count, _, run=run, env=env: run(stage, count, env), turns=2)
+             lambda stage, count, _, run=run, env=env: run(stage, count, env, _LIMIT_NS),
+             turns=2)
         for name, run in (("of_the_client", death.of_the_client),
                           ("of_the_server", death.of_the_server))
         for suffix, env in (("", None), ("_tcp", _TCP))]
