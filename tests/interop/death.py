@@ -78,7 +78,8 @@ def _kill(victim):
 
 def of_the_client(stage, count, env=None, limit_ns=_LIMIT_NS):
     """Returns what the survivor has at the end, for a table."""
-    deaths, port, program = Deaths(count, limit_ns), harness.free_port(), harness.companion("survivor")
+    deaths, port = Deaths(count, limit_ns), harness.free_port()
+    program = harness.companion("survivor")
     server = stage.start("survivor", program, "listen", _HOST, port, env=env)
     server.await_listening(port)
     for turn in range(count):
