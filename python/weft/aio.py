@@ -345,10 +345,11 @@ class Stream:
     def __init__(self, stream: _stream.Stream) -> None:
         self._stream = stream
         self._readiness = _Readiness(stream.fileno())
+        self._room = _Readiness(stream.send_fileno())
 
     async def _retried(self, call: Callable[[], Any]) -> Any:
-        """Repeats a call that does not wait. The descriptor serves both directions: where it stays
-        readable for the other one, the call is repeated after a millisecond."""
+        """Repeats a call that does not wait. The descriptor is also readable where a send that was
+        given up could go on: then the call is repeated after a millisecond."""
         futile = False
         while True:
             try:
@@ -383,7 +384,10 @@ class Stream:
         with Memory(data) as memory:
             done = 0
             while done < memory.size:
-                done += await self._retried(lambda: self._stream._send(memory, done, 0))
+                try:
+                    done += self._stream._send(memory, done, 0)
+                except Timeout:
+                    await self._room.wait()
 
     @property
     def peer_address(self) -> str:
@@ -403,10 +407,14 @@ class Stream:
         """Ends the stream at once: the peer gets ECONNRESET."""
         self._stream.abort()
 
+    def _stop_waiting(self) -> None:
+        self._readiness.stop()
+        self._room.stop()
+
     async def close(self, linger: float = 5.0) -> bool:
         """Ends the stream. Returns whether the peer's device has everything that was sent; waits
         for that until the linger time. May be called twice."""
-        self._readiness.stop()
+        self._stop_waiting()
         return await asyncio.get_running_loop().run_in_executor(None, self._stream.close, linger)
 
     async def __aenter__(self) -> "Stream":
@@ -423,7 +431,7 @@ async def connect_stream(host: str, port: int,
     try:
         await stream._retried(lambda: stream._stream.await_connected(0))
     except BaseException:
-        stream._readiness.stop()
+        stream._stop_waiting()
         stream._stream.close(0)
         raise
     return stream

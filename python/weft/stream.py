@@ -45,6 +45,7 @@ class Stream:
 
     def __init__(self, handle: ctypes.c_void_p) -> None:
         self._handle = handle
+        self._view: Optional[memoryview] = None
 
     def _use(self) -> ctypes.c_void_p:
         if not self._handle:
@@ -111,6 +112,33 @@ class Stream:
         room = bytearray(size)
         return bytes(memoryview(room)[:self.receive_into(room, timeout)])
 
+    def view(self, timeout: Optional[float] = None) -> memoryview:
+        """Receives without a copy: waits for bytes, and returns those that lie side by side where
+        they have arrived; an empty view is the end of the stream. They are returned again until
+        `consume`. The view is released then, and by the next `view` and by `close`: using it later
+        raises ValueError. The peer can change these bytes at any time."""
+        self._release_view()
+        at = ctypes.c_void_p()
+        result = _library.retried(lambda ms: c.stream_view(self._use(), ctypes.byref(at), ms),
+                                  timeout, errno.EAGAIN)
+        if result == -errno.EAGAIN:
+            raise timeout_error("no byte has arrived until the timeout")
+        size = check(result)
+        place = (ctypes.c_ubyte * size).from_address(at.value) if size else b""
+        self._view = memoryview(place).cast("B").toreadonly()
+        return self._view
+
+    def consume(self, size: int) -> None:
+        """The first `size` bytes of the last `view` are received. Raises BufferError while a part
+        of the view is in use."""
+        self._release_view()
+        check(c.stream_consume(self._use(), size))
+
+    def _release_view(self) -> None:
+        if self._view is not None:
+            self._view.release()
+            self._view = None
+
     @property
     def available(self) -> int:
         """Bytes that can be received without waiting."""
@@ -120,6 +148,11 @@ class Stream:
         """A descriptor for poll(2): readable while bytes, the end or a failure can be received, and
         when a send that was short can go on."""
         return check(c.stream_fd(self._use()))
+
+    def send_fileno(self) -> int:
+        """A descriptor for poll(2): readable when a send that was short can go on or fails, and for
+        nothing else."""
+        return check(c.stream_send_fd(self._use()))
 
     @property
     def peer_private_data(self) -> bytes:
@@ -147,6 +180,7 @@ class Stream:
     def close(self, linger: float = 5.0) -> bool:
         """Ends the stream and frees it. Returns whether the peer's device has everything that was
         sent; waits for that until the linger time. May be called twice."""
+        self._release_view()
         handle, self._handle = self._handle, ctypes.c_void_p()
         if not handle:
             return True
@@ -166,7 +200,7 @@ class Stream:
 
 
 def start_connecting(host: str, port: int, options: Options = Options()) -> Stream:
-    """Begins to connect, and does not wait for the result. Looking up a name blocks."""
+    """Begins to connect, and does not wait for the result."""
     handle = ctypes.c_void_p()
     check(c.stream_start_connecting(ctypes.byref(handle), _library.encoded(host), port,
                                     options._structure()))

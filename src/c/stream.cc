@@ -133,8 +133,27 @@ size_t weft_stream_available(weft_stream* stream) {
   return stream->stream.bytes_available();
 }
 
+ssize_t weft_stream_view(weft_stream* stream, const void** bytes, int timeout_ms) {
+  return guarded([&]() -> ssize_t {
+    const auto view = stream->stream.view(deadline_of(timeout_ms));
+    *bytes = view.bytes.data();
+    return result_of(*stream, view.outcome);
+  });
+}
+
+int weft_stream_consume(weft_stream* stream, size_t count) {
+  return guarded([&] {
+    stream->stream.consume(count);
+    return 0;
+  });
+}
+
 int weft_stream_fd(weft_stream* stream) {
   return guarded([&] { return stream->stream.fd(); });
+}
+
+int weft_stream_send_fd(weft_stream* stream) {
+  return guarded([&] { return stream->stream.send_fd(); });
 }
 
 int weft_stream_finish(weft_stream* stream) {

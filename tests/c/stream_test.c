@@ -76,6 +76,44 @@ static void bytes_arrive_in_order_and_the_end_stays(void) {
   end(&sides);
 }
 
+static void views_need_no_copy(void) {
+  struct sides sides = connected(NULL);
+  const void* bytes = NULL;
+  const void* again = NULL;
+  CHECK_IS(weft_stream_view(sides.passive, &bytes, 0), -EAGAIN);
+  CHECK_IS(weft_stream_send(sides.active, "one two", 7, PATIENCE_MS), 7);
+  CHECK_IS(weft_stream_view(sides.passive, &bytes, PATIENCE_MS), 7);
+  CHECK_IS(memcmp(bytes, "one two", 7), 0);
+  CHECK_IS(weft_stream_consume(sides.passive, 8), -EINVAL);
+  CHECK_IS(weft_stream_consume(sides.passive, 4), 0);
+  CHECK_IS(weft_stream_view(sides.passive, &again, 0), 3);
+  CHECK(again == (const char*)bytes + 4);
+  CHECK_IS(weft_stream_consume(sides.passive, 3), 0);
+  CHECK_IS(weft_stream_finish(sides.active), 0);
+  CHECK_IS(weft_stream_view(sides.passive, &bytes, PATIENCE_MS), 0);
+  end(&sides);
+}
+
+static void a_descriptor_reports_room_only(void) {
+  weft_stream_options options = WEFT_STREAM_OPTIONS;
+  options.send_buffer_bytes = options.receive_buffer_bytes = 4096;
+  struct sides sides = connected(&options);
+  static char bytes[1 << 16];
+  struct pollfd entry = {weft_stream_send_fd(sides.active), POLLIN, 0};
+  CHECK(entry.fd >= 0);
+  CHECK(weft_stream_send(sides.active, bytes, sizeof bytes, 0) < (ssize_t)sizeof bytes);
+  CHECK_IS(weft_stream_send(sides.passive, "x", 1, PATIENCE_MS), 1);
+  while (weft_stream_send(sides.active, bytes, sizeof bytes, 0) > 0) continue;
+  CHECK_IS(poll(&entry, 1, 0), 0); /* although a byte can be received */
+  /* Room comes back when enough of the bytes was received, which may still be on their way. */
+  while (poll(&entry, 1, 0) == 0) {
+    const ssize_t got = weft_stream_receive(sides.passive, bytes, sizeof bytes, 10);
+    CHECK(got > 0 || got == -EAGAIN);
+  }
+  CHECK(weft_stream_send(sides.active, bytes, 1, 0) == 1);
+  end(&sides);
+}
+
 static void descriptors_are_readable_when_something_can_be_received(void) {
   struct sides sides = connected(NULL);
   struct pollfd entry = {weft_stream_fd(sides.passive), POLLIN, 0};
@@ -180,6 +218,8 @@ static void accepting_without_waiting(void) {
 int main(void) {
   CHECK(weft_version()[0] != '\0');
   bytes_arrive_in_order_and_the_end_stays();
+  views_need_no_copy();
+  a_descriptor_reports_room_only();
   descriptors_are_readable_when_something_can_be_received();
   an_abort_is_a_reset_at_the_peer();
   options_addresses_and_private_data_reach_the_other_side();

@@ -1,5 +1,6 @@
 """Streams from Python."""
 
+import select
 import threading
 import unittest
 
@@ -49,6 +50,37 @@ class Streams(unittest.TestCase):
         with self.assertRaises(weft.Timeout):
             while True:
                 self.active.send(data, 0)
+
+    def test_a_view_needs_no_copy(self):
+        self.active.send_all(b"one two", SECONDS)
+        view = self.passive.view(SECONDS)
+        self.assertEqual(view, b"one two")
+        self.assertTrue(view.readonly)
+        self.passive.consume(4)
+        with self.assertRaises(ValueError):
+            bytes(view)
+        rest = self.passive.view(SECONDS)
+        self.assertEqual(rest, b"two")
+        with self.assertRaises(weft.Error):
+            self.passive.consume(4)
+        self.assertEqual(self.passive.view(SECONDS), b"two")
+        self.passive.consume(3)
+        with self.assertRaises(weft.Timeout):
+            self.passive.view(0.01)
+        self.active.finish()
+        self.assertEqual(len(self.passive.view(SECONDS)), 0)
+
+    def test_a_descriptor_reports_room(self):
+        data = bytes(16 << 20)
+        room = self.active.send_fileno()
+        self.assertLess(self.active.send(data, 0), len(data))
+        self.passive.send_all(b"something to receive", SECONDS)
+        while not select.select([room], [], [], 0)[0]:
+            try:
+                self.passive.receive_into(bytearray(1 << 20), 0.01)
+            except weft.Timeout:
+                continue
+        self.assertGreater(self.active.send(b"x", SECONDS), 0)
 
     def test_waiting_ends_at_the_timeout(self):
         with self.assertRaises(TimeoutError):

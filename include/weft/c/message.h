@@ -114,7 +114,8 @@ WEFT_C_API int weft_loop_cancel(weft_loop* loop, uint64_t timer);
 
 /* --- Links */
 
-/* Begins to connect; the callback `established` or `error` follows. Looking up a name blocks. */
+/* Begins to connect; the callback `established` or `error` follows. The name of a host is looked up
+ * in a thread of the library. */
 WEFT_C_API int weft_link_connect(weft_loop* loop, weft_link** link, const char* host, uint16_t port,
                                  const weft_link_handlers* handlers, void* user,
                                  const weft_link_options* options);

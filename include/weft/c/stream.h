@@ -36,7 +36,7 @@ typedef struct weft_stream_options {
  * -ECONNREFUSED if the peer rejects. `*stream` is set on success only. */
 WEFT_C_API int weft_stream_connect(weft_stream** stream, const char* host, uint16_t port,
                                    const weft_stream_options* options, int timeout_ms);
-/* Begins to connect, and does not wait for the result. Looking up a name blocks. */
+/* Begins to connect, and does not wait for the result, nor for the look-up of a name. */
 WEFT_C_API int weft_stream_start_connecting(weft_stream** stream, const char* host, uint16_t port,
                                             const weft_stream_options* options);
 /* Waits until the stream is connected: -EAGAIN at the timeout, another error if connecting has
@@ -54,11 +54,23 @@ WEFT_C_API ssize_t weft_stream_receive(weft_stream* stream, void* into, size_t c
                                        int timeout_ms);
 /* Bytes that can be received without waiting. */
 WEFT_C_API size_t weft_stream_available(weft_stream* stream);
+/* Receiving without a copy: waits as weft_stream_receive(), and sets `*bytes` to where bytes have
+ * arrived. Returns how many lie there side by side; 0 at the end. They stay there, and are returned
+ * again, until weft_stream_consume(). The pointer is valid until then, or until a call receives or
+ * closes. The peer can change these bytes at any time: a program that does not trust it copies what
+ * it checks before it checks it. */
+WEFT_C_API ssize_t weft_stream_view(weft_stream* stream, const void** bytes, int timeout_ms);
+/* The first `count` bytes of the last view are received. -EINVAL if it has fewer. */
+WEFT_C_API int weft_stream_consume(weft_stream* stream, size_t count);
 
 /* A descriptor for poll(2): readable while bytes, the end or a failure can be received, while the
  * result of connecting was not asked for, and when a send that was short or -EAGAIN can go on. It
  * belongs to the stream. */
 WEFT_C_API int weft_stream_fd(weft_stream* stream);
+/* A descriptor for poll(2): readable when a send that was short or -EAGAIN can go on or fails, and
+ * for nothing else: for a program that receives nothing before it has sent what it has. It belongs
+ * to the stream. */
+WEFT_C_API int weft_stream_send_fd(weft_stream* stream);
 
 /* Ends the sending direction. The peer receives the end behind all bytes; receiving goes on. */
 WEFT_C_API int weft_stream_finish(weft_stream* stream);
