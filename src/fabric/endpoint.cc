@@ -201,7 +201,7 @@ std::optional<Notice> Endpoint::notice_of(stream::Event event) {
     // The stream reports its failure again as an exception, which has the private data of a
     // refusal.
     (void)stream->await_connected(Deadline::now());
-  } catch (const stream::Refused& refused) {
+  } catch (const stream::Rejected& refused) {
     notice.data = refused.private_data();
   } catch (const Error&) {
     // The error number is all there is.

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "verbs/host_lookup.h"
+
 namespace weft::message::detail {
 namespace {
 
@@ -97,18 +99,6 @@ Link::Link(LoopCore& loop, Handlers handlers, const Options& options)
 
 // --- Active --------------------------------------------------------------------------------------
 
-// The id's events come to the loop, which finds this link by the id.
-void Link::start(const Address& peer) {
-  peer_.name = fmt::format("{} port {}", peer.host, peer.port);
-  verbs::Id id(loop_->events());
-  id.resolve_address(peer, step_timeout);
-  transport_.set_id(std::move(id));
-  number_ = loop_->add(shared_from_this());
-  loop_->set_id(*transport_.id(), number_);
-  // One timer for all steps: the application's timeout is for the whole attempt.
-  call_after(connect_options_.timeout, &Link::check_connected);
-}
-
 // Runs one step of connecting; an Error ends the attempt.
 template <typename Step>
 void Link::try_step(const Step& step) {
@@ -118,6 +108,27 @@ void Link::try_step(const Step& step) {
     fail(error.error_number(),
          error.error_number() == EMFILE ? explain(EMFILE) : without_cause(error));
   }
+}
+
+// The id's events come to the loop, which finds this link by the id. A name is looked up first,
+// which the loop waits for as for any descriptor.
+void Link::start(const Address& peer) {
+  peer_.name = fmt::format("{} port {}", peer.host, peer.port);
+  verbs::Id id(loop_->events());
+  auto lookup = std::make_shared<verbs::detail::HostLookup>(loop_->backend(), peer);
+  const bool numeric = lookup->holds();
+  if (numeric) id.resolve_address(lookup->take(), step_timeout);
+  transport_.set_id(std::move(id));
+  number_ = loop_->add(shared_from_this());
+  loop_->set_id(*transport_.id(), number_);
+  // One timer for all steps: the application's timeout is for the whole attempt.
+  call_after(connect_options_.timeout, &Link::check_connected);
+  if (numeric) return;
+  loop_->when_readable(lookup->fd(), [weak = weak_from_this(), lookup] {
+    const auto link = weak.lock();
+    if (!link || !link->loop_ || link->end_) return;
+    link->try_step([&] { link->transport_.id()->resolve_address(lookup->take(), step_timeout); });
+  });
 }
 
 // Events after the end are ignored; finish() disconnects.

@@ -52,7 +52,7 @@ constexpr std::size_t posted_batch = 64;
 }  // namespace
 
 LoopCore::LoopCore(const Limits& limits, verbs::Backend backend)
-    : limits_(checked(limits)), events_(backend) {
+    : limits_(checked(limits)), backend_(backend), events_(backend) {
   if (!epoll_.valid() || !wake_.valid()) {
     throw Error(errno, "cannot create a descriptor of an event loop");
   }

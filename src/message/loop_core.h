@@ -90,6 +90,7 @@ class LoopCore : public std::enable_shared_from_this<LoopCore>, public Executor 
   void close_listener(std::uint64_t number);
   // Null if the listener is closed.
   [[nodiscard]] std::shared_ptr<ListenerCounts> counts(std::uint64_t listener) const;
+  [[nodiscard]] verbs::Backend backend() const { return backend_; }
   [[nodiscard]] const Limits& limits() const { return limits_; }
   [[nodiscard]] Terms terms() const;
   [[nodiscard]] std::size_t connections() const { return links_.size(); }
@@ -138,6 +139,7 @@ class LoopCore : public std::enable_shared_from_this<LoopCore>, public Executor 
   void handle_request(verbs::ConnectionEvent event);
 
   Limits limits_;
+  verbs::Backend backend_;
   EpollSet epoll_;
   EventFd wake_;  // makes epoll_ readable
   verbs::EventChannel events_;

@@ -5,7 +5,6 @@
 #include <cerrno>
 
 #include "stream/async_waits.h"
-#include "verbs/host_lookup.h"
 #include "verbs/suspension.h"
 
 namespace weft::stream {
@@ -46,8 +45,7 @@ Task<Stream> Async::Parts::connect(Executor& executor, Address peer, Deadline de
                                    Options options, Data private_data, std::stop_token stop) {
   Stream stream(options);
   Suspension suspension(executor, deadline, std::move(stop));
-  const Address numeric = co_await verbs::detail::look_up(suspension, options.backend, peer);
-  stream.start_connecting(numeric, private_data);
+  stream.start_connecting(peer, private_data);
   detail::SettledCondition settled(stream.endpoint_);
   const Woken woken = co_await until(suspension, settled);
   if (woken != Woken::ready) stream.abort();

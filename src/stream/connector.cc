@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <utility>
 
 namespace weft::stream::detail {
 namespace {
@@ -21,8 +22,8 @@ int errno_of(Reason reason) {
 // A rejection has a type of its own, because the peer's program may have given its reason as
 // private data.
 void ConnectFailure::raise() const {
-  if (rejected) throw Refused(error, text, private_data);
-  throw Error(error, text);
+  if (rejected) throw Rejected(error, text, private_data);
+  throw Error(error, text, detail);
 }
 
 // --- Starting ------------------------------------------------------------------------------------
@@ -55,10 +56,23 @@ void Connector::start(const Address& peer, std::span<const std::byte> private_da
   verbs::EventChannel events =
       events_ ? std::move(*events_) : verbs::EventChannel(options_.backend);
   if (!id_) id_.emplace(events);
-  id_->resolve_address(peer, step_timeout);
+  lookup_ = std::make_unique<verbs::detail::HostLookup>(options_.backend, peer);
+  const bool numeric = lookup_->holds();
+  if (numeric) {
+    id_->resolve_address(lookup_->take(), step_timeout);
+    lookup_.reset();
+  }
   private_data_.assign(private_data.begin(), private_data.end());
   phase_ = Phase::resolving;
   register_events(std::move(events), std::move(handler));
+  if (!numeric) thread_.watch(lookup_->fd());
+}
+
+// The descriptor stays readable, so it must not be watched any more.
+void Connector::finish_lookup() {
+  thread_.unwatch(lookup_->fd());
+  const auto lookup = std::move(lookup_);
+  if (phase_ == Phase::resolving) id_->resolve_address(lookup->take(), step_timeout);
 }
 
 void Connector::accept(PendingRequest& request, std::span<const std::byte> private_data,
@@ -187,11 +201,12 @@ void Connector::rejected(const verbs::ConnectionEvent& event) {
 
 // --- The end -------------------------------------------------------------------------------------
 
-void Connector::fail(int error, const std::string& text) {
+void Connector::fail(int error, const std::string& text, ErrorDetail detail) {
   if (!is_connecting()) return;
   phase_ = Phase::over;
   failure_.error = error;
   failure_.text = text;
+  failure_.detail = std::move(detail);
 }
 
 // An identifier that was never connected has nothing to disconnect; its destruction ends the

@@ -14,6 +14,7 @@
 #include "stream/data_channel.h"
 #include "stream/greeting_wire.h"
 #include "stream/stream_thread.h"
+#include "verbs/host_lookup.h"
 #include "weft/verbs.hpp"
 
 namespace weft::stream::detail {
@@ -35,8 +36,9 @@ struct ConnectFailure {
   std::string text;
   bool rejected = false;                // by the peer, with this private data
   std::vector<std::byte> private_data;  // of the peer's program
+  ErrorDetail detail{};
 
-  // Throws Refused or Error.
+  // Throws Rejected or Error.
   [[noreturn]] void raise() const;
 };
 
@@ -59,6 +61,9 @@ class Connector {
               std::weak_ptr<IoHandler> handler);
 
   // --- Events
+  // The name of the peer was looked up, and finish_lookup() goes on from there. It throws Error.
+  [[nodiscard]] bool is_looked_up() { return lookup_ && lookup_->holds(); }
+  void finish_lookup();
   // The next event that has arrived; never waits.
   [[nodiscard]] std::optional<verbs::ConnectionEvent> next_event();
   // For all events but the loss of the connection. Throws Error where the next step fails.
@@ -66,7 +71,7 @@ class Connector {
 
   // --- The end
   // Ends the attempt to connect; no effect if none is in progress.
-  void fail(int error, const std::string& text);
+  void fail(int error, const std::string& text, ErrorDetail detail = {});
   // Disconnects once; no effect before there is anything to disconnect. Throws nothing.
   void disconnect();
   void set_over() { phase_ = Phase::over; }
@@ -97,6 +102,8 @@ class Connector {
   std::optional<verbs::EventChannel> events_;
   std::optional<verbs::Id> id_;
   std::vector<std::byte> private_data_;  // to be sent with the request
+  // While a name is looked up, which takes a thread of its own.
+  std::unique_ptr<verbs::detail::HostLookup> lookup_;
   StreamGreeting peer_;
   bool disconnected_ = false;
 };

@@ -44,14 +44,16 @@ void Endpoint::note_progress() {
 
 // An Error of one step, such as a device without room for the queue pair, ends the attempt.
 void Endpoint::process_connection_events() {
-  while (const auto event = connector_.next_event()) {
+  const auto carry_out = [this](const auto& step) {
     try {
-      handle(*event);
+      step();
     } catch (const Error& error) {
-      connector_.fail(error.error_number(), error.what());
+      connector_.fail(error.error_number(), error.what(), error.detail());
     }
     changed_.notify_all();
-  }
+  };
+  if (connector_.is_looked_up()) carry_out([this] { connector_.finish_lookup(); });
+  while (const auto event = connector_.next_event()) carry_out([&] { handle(*event); });
 }
 
 void Endpoint::handle(const verbs::ConnectionEvent& event) {

@@ -70,6 +70,10 @@ void StreamThread::watch(Token token, int fd) {
   if (failed < 0) throw Error(-failed, "cannot watch a descriptor of a stream");
 }
 
+void StreamThread::unwatch(int fd) {
+  epoll_.remove(fd);
+}
+
 void StreamThread::wake_at(Token token, Clock::time_point when) {
   bool first;
   {
@@ -195,6 +199,11 @@ void ThreadRegistration::enter(std::weak_ptr<IoHandler> handler) {
 void ThreadRegistration::watch(int fd) {
   thread_->watch(token_, fd);
   fds_.push_back(fd);
+}
+
+void ThreadRegistration::unwatch(int fd) {
+  if (thread_ == StreamThread::existing()) thread_->unwatch(fd);
+  std::erase(fds_, fd);
 }
 
 void ThreadRegistration::leave() {

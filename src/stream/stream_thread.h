@@ -50,6 +50,7 @@ class StreamThread final : private WaitLoop {
   [[nodiscard]] Token add(std::weak_ptr<IoHandler> handler);
   // Calls the handler whenever `fd` is readable. Throws Error.
   void watch(Token token, int fd);
+  void unwatch(int fd);
   // Calls the handler at `when`, or earlier.
   void wake_at(Token token, Clock::time_point when);
   // To be called before the descriptors are closed. The handler may still be inside of on_io() when
@@ -99,6 +100,7 @@ class ThreadRegistration {
   // Both throw Error.
   void enter(std::weak_ptr<IoHandler> handler);
   void watch(int fd);
+  void unwatch(int fd);
   void wake_at(StreamThread::Clock::time_point when) { thread_->wake_at(token_, when); }
   void leave();
 

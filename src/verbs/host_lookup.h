@@ -22,7 +22,9 @@ class HostLookup : public Condition {
   HostLookup(Backend backend, const Address& address);
 
   [[nodiscard]] bool holds() override { return !shared_ || shared_->done.raised(); }
-  [[nodiscard]] Descriptors descriptors() const override { return {shared_->done.fd()}; }
+  [[nodiscard]] Descriptors descriptors() const override { return {fd()}; }
+  // Readable once holds() returns true; only where it has returned false.
+  [[nodiscard]] int fd() const { return shared_->done.fd(); }
   // To be called once holds() has returned true. Throws the lookup's Error.
   [[nodiscard]] Address take();
 

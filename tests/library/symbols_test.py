@@ -15,7 +15,7 @@ OWN = re.compile(r"(weft::|weft_|(typeinfo|typeinfo name|vtable|VTT|guard variab
 # One of each kind: a class, its exceptions and their types, a function of the C interface.
 NEEDED = {
     "libweft.so": ["weft::Error::Error(int, ", "typeinfo for weft::Error", "vtable for weft::Error",
-                   "typeinfo for weft::connection::Rejected", "typeinfo for weft::stream::Refused",
+                   "typeinfo for weft::connection::Rejected", "typeinfo for weft::stream::Rejected",
                    "typeinfo for weft::message::Rejected", "weft::verbs::open_device(",
                    "weft::message::EventLoop::run()", "weft_stream_connect"],
     "libweft-capture.so": ["weft::capture::"],

@@ -149,6 +149,25 @@ TEST(EarlySends, AreDeliveredBeforeAnOrderlyEnd) {
   EXPECT_EQ(log.endings[0].by, Ending::By::us);
 }
 
+// The name is looked up while the loop goes on, and an unknown one ends the attempt.
+TEST(HostNames, AreLookedUpBesideTheLoop) {
+  if (test::host() != "127.0.0.1") GTEST_SKIP() << "the device is not at the address of localhost";
+  Peer peer;
+  EventLoop loop;
+  Log log;
+  auto connection = loop.connect({"localhost", peer.listener->port()}, log.handlers(), queueing());
+  EXPECT_TRUE(connection.send("by name"));
+  until(loop, peer.loop, [&] { return peer.log.texts.size() == 1; });
+  Log failed;
+  loop.connect({"no-such-host.invalid", 7}, failed.handlers());
+  EXPECT_TRUE(failed.errors.empty());
+  until(loop, peer.loop, [&] { return failed.errors.size() == 1; });
+  EXPECT_NE(failed.errors[0].find("\"no-such-host.invalid\" port 7: "), std::string::npos)
+      << failed.errors[0];
+  // Its connection ends, and the loop with it, while the name may still be looked up.
+  loop.connect({"other-host.invalid", 7}, {}).disconnect();
+}
+
 TEST(EarlySends, CanBeAwaited) {
   Sides sides({}, {}, {}, queueing());
   Log log;

@@ -278,5 +278,29 @@ TYPED_TEST(AsyncStream, HostNamesAreLookedUp) {
       }(*this));
 }
 
+// Also without a coroutine: the call that begins to connect does not wait for a name server.
+TEST(HostNames, AreLookedUpBesideTheProgram) {
+  if (test::host() != "127.0.0.1") GTEST_SKIP() << "the device is not at the address of localhost";
+  Listener listener({test::host(), 0});
+  listener.listen();
+  Stream active;
+  active.start_connecting({"localhost", listener.port()});
+  EXPECT_EQ(active.state(), State::connecting);
+  const Stream passive = listener.accept(test_timeout);
+  EXPECT_TRUE(active.await_connected(test_timeout));
+  Stream lost;
+  lost.start_connecting({"no-such-host.invalid", 7});
+  try {
+    static_cast<void>(lost.await_connected(test_timeout));
+    ADD_FAILURE() << "no host has that name";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.detail().peer, "no-such-host.invalid port 7");
+    EXPECT_NE(std::string(error.what()).find("numeric address"), std::string::npos);
+  }
+  // May end while the name is looked up.
+  Stream abandoned;
+  abandoned.start_connecting({"other-host.invalid", 7});
+}
+
 }  // namespace
 }  // namespace weft::stream

@@ -66,7 +66,7 @@ TEST(Connecting, ARejectionBringsItsPrivateData) {
   try {
     (void)active.await_connected(test_timeout);
     FAIL() << "connected";
-  } catch (const Refused& refused) {
+  } catch (const Rejected& refused) {
     EXPECT_EQ(refused.error_number(), ECONNREFUSED);
     EXPECT_EQ(text_of(refused.private_data()), "not today");
   }
@@ -80,7 +80,7 @@ TEST(Connecting, ARequestThatIsDroppedIsRejected) {
   Stream active;
   active.start_connecting({test::host(), listener.port()});
   EXPECT_TRUE(listener.next(test_timeout));
-  EXPECT_THROW((void)active.await_connected(test_timeout), Refused);
+  EXPECT_THROW((void)active.await_connected(test_timeout), Rejected);
 }
 
 TEST(Connecting, APortWithoutAListenerIsAnError) {
@@ -298,7 +298,7 @@ TEST(StreamOptions, WhatTheDeviceLacksIsRefusedByName) {
   auto request = greedy.next(test_timeout);
   ASSERT_TRUE(request);
   EXPECT_THROW((void)std::move(*request).accept(), Error);
-  EXPECT_THROW((void)asking.await_connected(test_timeout), Refused);
+  EXPECT_THROW((void)asking.await_connected(test_timeout), Rejected);
 }
 
 TEST(StreamOptions, SizesAreSettledByConnecting) {

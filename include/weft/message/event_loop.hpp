@@ -77,8 +77,8 @@ class EventLoop {
   [[nodiscard]] WEFT_API detail::Wait<bool> sleep(Deadline deadline, std::stop_token stop = {});
 
   // --- Connections
-  // Begins to connect; the callback `established` or `error` follows. Host names are resolved
-  // during the call. Throws Error if the attempt cannot begin.
+  // Begins to connect; the callback `established` or `error` follows. The name of a host is looked
+  // up in a thread of its own. Throws Error if the attempt cannot begin.
   WEFT_API Connection connect(const Address& peer, Handlers handlers, const Options& options = {});
   // An empty host is any local address, port 0 a free port. Without a handler all requests are
   // rejected. `backlog`: requests that may wait to be handled, 0 for the default. Throws Error.

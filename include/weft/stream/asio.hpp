@@ -65,7 +65,8 @@ class AsioStream {
   // Ends all operations that wait, with operation_aborted.
   void cancel() { core_->cancel(0); }
 
-  // Signature of `token`: void(error_code). The name of a host is looked up before this returns.
+  // Signature of `token`: void(error_code). The name of a host is looked up by a thread of the
+  // library.
   template <typename Token>
   auto async_connect(const stream::Address& peer, Token&& token) {
     return asio_detail::net::async_initiate<Token, void(asio_detail::AsioError)>(

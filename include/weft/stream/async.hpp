@@ -11,11 +11,11 @@
 //     }
 //   }
 //
-// The words are those of weft::connection::Async and weft::verbs::Async. An Executor adapts the
-// event loop: weft::message::EventLoop is one, <weft/asio.hpp> makes one from Asio's loop; task.hpp
-// describes how a task is started. A task does nothing before it is awaited. The objects that a
-// coroutine uses (executor, listeners, streams, buffers, private data) must live until its wait has
-// ended.
+// The words are those of weft::connection::Async and weft::verbs::AsyncOperations. An Executor
+// adapts the event loop: weft::message::EventLoop is one, <weft/asio.hpp> makes one from Asio's
+// loop; task.hpp describes how a task is started. A task does nothing before it is awaited. The
+// objects that a coroutine uses (executor, listeners, streams, buffers, private data) must live
+// until its wait has ended.
 //
 // Each wait has a deadline and a std::stop_token. Any thread may request the stop, and a task may
 // be destroyed while it waits. After a timeout, a stop or the destruction:
@@ -53,8 +53,7 @@ class Async {
  public:
   explicit Async(Executor& executor) : executor_(&executor) {}
 
-  // The name of a host is looked up in a thread of its own, which goes on for itself where the wait
-  // ends early. Throws Refused, or Error: ETIMEDOUT, ECANCELED.
+  // Throws Rejected, or Error: ETIMEDOUT, ECANCELED.
   [[nodiscard]] WEFT_API Task<Stream> connect(const Address& peer, Deadline deadline,
                                               const Options& options = {},
                                               std::span<const std::byte> private_data = {},

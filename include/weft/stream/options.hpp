@@ -82,9 +82,9 @@ WEFT_API void check(const Options& options);
 
 // The peer has rejected the request. error_number() is ECONNREFUSED, or EPROTONOSUPPORT if the peer
 // uses another version or supports no common variant.
-class WEFT_API Refused : public Error {
+class WEFT_API Rejected : public Error {
  public:
-  Refused(int error_number, const std::string& what, std::vector<std::byte> private_data);
+  Rejected(int error_number, const std::string& what, std::vector<std::byte> private_data);
   // The private data that the peer's program has sent with the rejection.
   [[nodiscard]] const std::vector<std::byte>& private_data() const { return private_data_; }
 

@@ -91,14 +91,14 @@ class Stream {
   // --- Connecting
   // Sets the local address and port to connect from. Optional. Throws Error.
   WEFT_API void bind(const Address& local);
-  // Connects, and waits for the result. Throws Refused, or Error: at the deadline ETIMEDOUT, which
+  // Connects, and waits for the result. Throws Rejected, or Error: at the deadline ETIMEDOUT, which
   // also cancels the attempt.
   WEFT_API void connect(const Address& peer, Deadline deadline,
                         std::span<const std::byte> private_data = {});
-  // Begins to connect, and returns at once. The descriptor and an event queue report the change of
-  // state(). Throws Error.
+  // Begins to connect, and returns at once: the name of a host is looked up in a thread of its own.
+  // The descriptor and an event queue report the change of state(). Throws Error.
   WEFT_API void start_connecting(const Address& peer, std::span<const std::byte> private_data = {});
-  // Waits until the stream is connected; false at the deadline. Throws Refused or Error.
+  // Waits until the stream is connected; false at the deadline. Throws Rejected or Error.
   [[nodiscard]] WEFT_API bool await_connected(Deadline deadline);
   [[nodiscard]] WEFT_API State state() const;
   // The reason why state() is `failed`, or why sends fail after the peer has disconnected
