@@ -17,7 +17,7 @@ using weft::Error;
 using weft::connection::Access;
 using weft::connection::Buffer;
 using weft::connection::Connection;
-using weft::connection::Endpoint;
+using weft::connection::ConnectionEnd;
 using weft::connection::Greeting;
 using weft::connection::Listener;
 using weft::connection::Prepared;
@@ -95,7 +95,7 @@ struct weft_connection {
     throw Error(ENOTCONN, "the connection is not established: call weft_connection_establish()");
   }
   // All phases have buffers, receives and addresses in common.
-  [[nodiscard]] Endpoint& endpoint() {
+  [[nodiscard]] ConnectionEnd& endpoint() {
     if (auto* prepared = std::get_if<Prepared>(&state)) return *prepared;
     if (auto* request = std::get_if<Request>(&state)) return *request;
     return established();

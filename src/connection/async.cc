@@ -23,7 +23,7 @@ struct Async::Parts {
                                 Options options, std::stop_token stop);
   static Task<Connection> connect(Executor& executor, Address peer, Deadline deadline,
                                   Options options, Greeting greeting, std::stop_token stop);
-  static Task<Connection> finish(Executor& executor, Endpoint endpoint, Greeting greeting,
+  static Task<Connection> finish(Executor& executor, ConnectionEnd endpoint, Greeting greeting,
                                  bool active, Deadline deadline, std::stop_token stop);
   static Task<std::optional<Request>> next(Executor& executor, Listener& listener,
                                            Deadline deadline, std::stop_token stop);
@@ -60,7 +60,7 @@ Task<Prepared> Async::Parts::prepare(Executor& executor, Address peer, Deadline 
 
 // The endpoint lives in the coroutine frame, so destroying the task rejects or abandons the
 // connection.
-Task<Connection> Async::Parts::finish(Executor& executor, Endpoint endpoint, Greeting greeting,
+Task<Connection> Async::Parts::finish(Executor& executor, ConnectionEnd endpoint, Greeting greeting,
                                       bool active, Deadline deadline, std::stop_token stop) {
   Suspension suspension(executor, deadline, std::move(stop));
   detail::Core& core = endpoint.core();

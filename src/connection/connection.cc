@@ -11,57 +11,57 @@ std::string_view Outcome::status_name() const {
   return verbs::status_name(status);
 }
 
-// --- Endpoint ------------------------------------------------------------------------------------
+// --- ConnectionEnd -------------------------------------------------------------------------------
 
-Endpoint::Endpoint(std::unique_ptr<detail::Core> core) : core_(std::move(core)) {}
-Endpoint::Endpoint(Endpoint&&) noexcept = default;
-Endpoint& Endpoint::operator=(Endpoint&&) noexcept = default;
-Endpoint::~Endpoint() = default;
+ConnectionEnd::ConnectionEnd(std::unique_ptr<detail::Core> core) : core_(std::move(core)) {}
+ConnectionEnd::ConnectionEnd(ConnectionEnd&&) noexcept = default;
+ConnectionEnd& ConnectionEnd::operator=(ConnectionEnd&&) noexcept = default;
+ConnectionEnd::~ConnectionEnd() = default;
 
 // Hands the core on, for example from a Request to its Connection; this object is empty afterwards.
-std::unique_ptr<detail::Core> Endpoint::take() {
+std::unique_ptr<detail::Core> ConnectionEnd::take() {
   return core_.take();
 }
 
 // An empty span means: allocate.
-Buffer Endpoint::allocate(std::size_t bytes, Access access) const {
+Buffer ConnectionEnd::allocate(std::size_t bytes, Access access) const {
   return core_->make_buffer(bytes, {}, access);
 }
 
-Buffer Endpoint::register_buffer(std::span<std::byte> memory, Access access) const {
+Buffer ConnectionEnd::register_buffer(std::span<std::byte> memory, Access access) const {
   if (memory.empty()) throw Error(EINVAL, "cannot register a buffer of no bytes");
   return core_->make_buffer(memory.size(), memory, access);
 }
 
-int Endpoint::post_receive(std::span<const LocalSlice> into, std::uint64_t id) {
+int ConnectionEnd::post_receive(std::span<const LocalSlice> into, std::uint64_t id) const {
   return core_->post_receive(into, id);
 }
 
-int Endpoint::post_receive(const KeptSlice& into, std::uint64_t id) {
+int ConnectionEnd::post_receive(const KeptSlice& into, std::uint64_t id) const {
   return core_->post_receive(std::span(&into.slice(), 1), id, nullptr, &into);
 }
 
-std::string Endpoint::local_address() const {
+std::string ConnectionEnd::local_address() const {
   return core_->id().local_address();
 }
 
-std::string Endpoint::peer_address() const {
+std::string ConnectionEnd::peer_address() const {
   return core_->id().peer_address();
 }
 
-const verbs::Id& Endpoint::id() const {
+const verbs::Id& ConnectionEnd::id() const {
   return core_->id();
 }
 
-const verbs::ProtectionDomain& Endpoint::domain() const {
+const verbs::ProtectionDomain& ConnectionEnd::domain() const {
   return core_->domain();
 }
 
-const verbs::QueuePair& Endpoint::queue_pair() const {
+const verbs::QueuePair& ConnectionEnd::queue_pair() const {
   return core_->queue_pair();
 }
 
-const verbs::CompletionQueue& Endpoint::completion_queue(Queue queue) const {
+const verbs::CompletionQueue& ConnectionEnd::completion_queue(Queue queue) const {
   return core_->side(queue).queue;
 }
 
@@ -81,7 +81,7 @@ std::unique_ptr<detail::Core> resolve(const Address& peer, const Options& option
 
 Prepared::Prepared(const Address& peer, const Options& options, Deadline deadline,
                    std::stop_token stop)
-    : Endpoint(resolve(peer, options, deadline, std::move(stop))) {}
+    : ConnectionEnd(resolve(peer, options, deadline, std::move(stop))) {}
 
 Connection Prepared::connect(const Greeting& greeting, Deadline deadline, std::stop_token stop) && {
   const std::string what = "connect to " + peer_address();
@@ -107,76 +107,78 @@ std::optional<RemoteBuffer> operand_of(const LocalSlice& before, const RemoteBuf
 
 // --- Connection ----------------------------------------------------------------------------------
 
-Connection::Connection(std::unique_ptr<detail::Core> core) : Endpoint(std::move(core)) {}
+Connection::Connection(std::unique_ptr<detail::Core> core) : ConnectionEnd(std::move(core)) {}
 
 std::span<const std::byte> Connection::peer_private_data() const {
   return core().peer_private_data();
 }
 
-int Connection::post_send(std::span<const LocalSlice> from, std::uint64_t id, SendFlags flags) {
+int Connection::post_send(std::span<const LocalSlice> from, std::uint64_t id,
+                          SendFlags flags) const {
   return core().post_send(from, id, flags);
 }
 
 // Checks the bounds here, because the peer would end the connection for an access beyond its
 // buffer.
 int Connection::post_write(std::span<const LocalSlice> from, const RemoteBuffer& to,
-                           std::uint64_t offset_bytes, std::uint64_t id, SendFlags flags) {
+                           std::uint64_t offset_bytes, std::uint64_t id, SendFlags flags) const {
   const auto part = detail::part_of(to, offset_bytes, from);
   return part ? core().post_write(from, *part, id, flags) : EMSGSIZE;
 }
 
 int Connection::post_read(std::span<const LocalSlice> into, const RemoteBuffer& from,
-                          std::uint64_t offset_bytes, std::uint64_t id, SendFlags flags) {
+                          std::uint64_t offset_bytes, std::uint64_t id, SendFlags flags) const {
   const auto part = detail::part_of(from, offset_bytes, into);
   return part ? core().post_read(into, *part, id, flags) : EMSGSIZE;
 }
 
-int Connection::post_send(const KeptSlice& from, std::uint64_t id, SendFlags flags) {
+int Connection::post_send(const KeptSlice& from, std::uint64_t id, SendFlags flags) const {
   return core().post_send(std::span(&from.slice(), 1), id, flags, nullptr, &from);
 }
 
 int Connection::post_write(const KeptSlice& from, const RemoteBuffer& to,
-                           std::uint64_t offset_bytes, std::uint64_t id, SendFlags flags) {
+                           std::uint64_t offset_bytes, std::uint64_t id, SendFlags flags) const {
   const std::span piece(&from.slice(), 1);
   const auto part = detail::part_of(to, offset_bytes, piece);
   return part ? core().post_write(piece, *part, id, flags, nullptr, &from) : EMSGSIZE;
 }
 
 int Connection::post_read(const KeptSlice& into, const RemoteBuffer& from,
-                          std::uint64_t offset_bytes, std::uint64_t id, SendFlags flags) {
+                          std::uint64_t offset_bytes, std::uint64_t id, SendFlags flags) const {
   const std::span piece(&into.slice(), 1);
   const auto part = detail::part_of(from, offset_bytes, piece);
   return part ? core().post_read(piece, *part, id, flags, nullptr, &into) : EMSGSIZE;
 }
 
 int Connection::post_send_with_immediate(const LocalSlice& from, std::uint32_t immediate,
-                                         std::uint64_t id, SendFlags flags) {
+                                         std::uint64_t id, SendFlags flags) const {
   return core().post_send_with_immediate(from, immediate, id, flags);
 }
 
 int Connection::post_write_with_immediate(const LocalSlice& from, const RemoteBuffer& to,
                                           std::uint64_t offset_bytes, std::uint32_t immediate,
-                                          std::uint64_t id, SendFlags flags) {
+                                          std::uint64_t id, SendFlags flags) const {
   const auto part = detail::part_of(to, offset_bytes, std::span(&from, 1));
   return part ? core().post_write_with_immediate(from, *part, immediate, id, flags) : EMSGSIZE;
 }
 
 int Connection::post_send_with_invalidate(const LocalSlice& from, std::uint32_t rkey,
-                                          std::uint64_t id, SendFlags flags) {
+                                          std::uint64_t id, SendFlags flags) const {
   return core().post_send_with_invalidate(from, rkey, id, flags);
 }
 
 // The length of `before` is that of the operand; other lengths are EMSGSIZE as well.
 int Connection::post_fetch_and_add(const LocalSlice& before, const RemoteBuffer& target,
                                    std::uint64_t offset_bytes, std::uint64_t addend,
-                                   std::uint64_t id, SendFlags flags) {
+                                   std::uint64_t id, SendFlags flags) const {
   const auto part = operand_of(before, target, offset_bytes);
   return part ? core().post_fetch_and_add(before, *part, addend, id, flags) : EMSGSIZE;
 }
 
 int Connection::post_compare_and_swap(const LocalSlice& before, const RemoteBuffer& target,
                                       std::uint64_t offset_bytes, std::uint64_t expected,
-                                      std::uint64_t desired, std::uint64_t id, SendFlags flags) {
+                                      std::uint64_t desired, std::uint64_t id,
+                                      SendFlags flags) const {
   const auto part = operand_of(before, target, offset_bytes);
   return part ? core().post_compare_and_swap(before, *part, expected, desired, id, flags)
               : EMSGSIZE;

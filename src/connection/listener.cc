@@ -66,7 +66,7 @@ Connection Listener::accept(Deadline deadline, const Greeting& greeting, std::st
 
 // --- Request -------------------------------------------------------------------------------------
 
-Request::Request(std::unique_ptr<detail::Core> core) : Endpoint(std::move(core)) {}
+Request::Request(std::unique_ptr<detail::Core> core) : ConnectionEnd(std::move(core)) {}
 
 std::span<const std::byte> Request::private_data() const {
   return core().peer_private_data();

@@ -13,9 +13,9 @@ using detail::check_woken;
 using detail::Suspension;
 using detail::until;
 
-// The coroutines of the member functions. They take copies of their arguments, because an Async
-// may be a temporary.
-struct Async::Parts {
+// The coroutines of the member functions. They take copies of their arguments, because an
+// AsyncOperations may be a temporary.
+struct AsyncOperations::Parts {
   using Core = std::shared_ptr<detail::OperationsCore>;
   using Post = std::function<Operation()>;
   static Task<std::optional<Completion>> request(Executor& executor, Core core, Post post,
@@ -26,8 +26,9 @@ struct Async::Parts {
 
 // Waits for room while a queue is full. If nothing of Operations is under way, the queue is full of
 // requests that the program has posted directly, and no completion of this object makes room.
-Task<std::optional<Completion>> Async::Parts::request(Executor& executor, Core core, Post post,
-                                                      Deadline deadline, std::stop_token stop) {
+Task<std::optional<Completion>> AsyncOperations::Parts::request(Executor& executor, Core core,
+                                                                Post post, Deadline deadline,
+                                                                std::stop_token stop) {
   Suspension suspension(executor, deadline, std::move(stop));
   while (true) {
     const std::uint64_t before = core->settled_count();
@@ -44,9 +45,9 @@ Task<std::optional<Completion>> Async::Parts::request(Executor& executor, Core c
   }
 }
 
-Task<std::optional<Completion>> Async::Parts::wait(Executor& executor, Core core,
-                                                   Operation operation, Deadline deadline,
-                                                   std::stop_token stop) {
+Task<std::optional<Completion>> AsyncOperations::Parts::wait(Executor& executor, Core core,
+                                                             Operation operation, Deadline deadline,
+                                                             std::stop_token stop) {
   if (!operation) detail::fail(EINVAL, "cannot wait for an operation that was not posted");
   Suspension suspension(executor, deadline, std::move(stop));
   detail::OperationCondition condition(*core, operation);
@@ -54,47 +55,46 @@ Task<std::optional<Completion>> Async::Parts::wait(Executor& executor, Core core
   co_return operation.completion();
 }
 
-Task<std::optional<Completion>> Async::send(const QueuePair& queue_pair, KeptSlice from,
-                                            Deadline deadline, std::stop_token stop,
-                                            SendFlags flags) const {
+Task<std::optional<Completion>> AsyncOperations::send(const QueuePair& queue_pair, KeptSlice from,
+                                                      Deadline deadline, std::stop_token stop,
+                                                      SendFlags flags) const {
   auto post = [operations = operations_, &queue_pair, from = std::move(from), flags] {
     return operations->send(queue_pair, from, flags);
   };
   return Parts::request(*executor_, operations_->core_.get(), post, deadline, std::move(stop));
 }
 
-Task<std::optional<Completion>> Async::send_with_immediate(const QueuePair& queue_pair,
-                                                           KeptSlice from, std::uint32_t immediate,
-                                                           Deadline deadline, std::stop_token stop,
-                                                           SendFlags flags) const {
+Task<std::optional<Completion>> AsyncOperations::send_with_immediate(
+    const QueuePair& queue_pair, KeptSlice from, std::uint32_t immediate, Deadline deadline,
+    std::stop_token stop, SendFlags flags) const {
   auto post = [operations = operations_, &queue_pair, from = std::move(from), immediate, flags] {
     return operations->send_with_immediate(queue_pair, from, immediate, flags);
   };
   return Parts::request(*executor_, operations_->core_.get(), post, deadline, std::move(stop));
 }
 
-Task<std::optional<Completion>> Async::receive(const QueuePair& queue_pair, KeptSlice into,
-                                               Deadline deadline, std::stop_token stop) const {
+Task<std::optional<Completion>> AsyncOperations::receive(const QueuePair& queue_pair,
+                                                         KeptSlice into, Deadline deadline,
+                                                         std::stop_token stop) const {
   auto post = [operations = operations_, &queue_pair, into = std::move(into)] {
     return operations->receive(queue_pair, into);
   };
   return Parts::request(*executor_, operations_->core_.get(), post, deadline, std::move(stop));
 }
 
-Task<std::optional<Completion>> Async::write(const QueuePair& queue_pair, KeptSlice from,
-                                             RemoteSlice to, Deadline deadline,
-                                             std::stop_token stop, SendFlags flags) const {
+Task<std::optional<Completion>> AsyncOperations::write(const QueuePair& queue_pair, KeptSlice from,
+                                                       RemoteSlice to, Deadline deadline,
+                                                       std::stop_token stop,
+                                                       SendFlags flags) const {
   auto post = [operations = operations_, &queue_pair, from = std::move(from), to, flags] {
     return operations->write(queue_pair, from, to, flags);
   };
   return Parts::request(*executor_, operations_->core_.get(), post, deadline, std::move(stop));
 }
 
-Task<std::optional<Completion>> Async::write_with_immediate(const QueuePair& queue_pair,
-                                                            KeptSlice from, RemoteSlice to,
-                                                            std::uint32_t immediate,
-                                                            Deadline deadline, std::stop_token stop,
-                                                            SendFlags flags) const {
+Task<std::optional<Completion>> AsyncOperations::write_with_immediate(
+    const QueuePair& queue_pair, KeptSlice from, RemoteSlice to, std::uint32_t immediate,
+    Deadline deadline, std::stop_token stop, SendFlags flags) const {
   auto post = [operations = operations_, &queue_pair, from = std::move(from), to, immediate,
                flags] {
     return operations->write_with_immediate(queue_pair, from, to, immediate, flags);
@@ -102,19 +102,18 @@ Task<std::optional<Completion>> Async::write_with_immediate(const QueuePair& que
   return Parts::request(*executor_, operations_->core_.get(), post, deadline, std::move(stop));
 }
 
-Task<std::optional<Completion>> Async::read(const QueuePair& queue_pair, KeptSlice into,
-                                            RemoteSlice from, Deadline deadline,
-                                            std::stop_token stop, SendFlags flags) const {
+Task<std::optional<Completion>> AsyncOperations::read(const QueuePair& queue_pair, KeptSlice into,
+                                                      RemoteSlice from, Deadline deadline,
+                                                      std::stop_token stop, SendFlags flags) const {
   auto post = [operations = operations_, &queue_pair, into = std::move(into), from, flags] {
     return operations->read(queue_pair, into, from, flags);
   };
   return Parts::request(*executor_, operations_->core_.get(), post, deadline, std::move(stop));
 }
 
-Task<std::optional<Completion>> Async::fetch_and_add(const QueuePair& queue_pair, KeptSlice before,
-                                                     RemoteSlice target, std::uint64_t addend,
-                                                     Deadline deadline, std::stop_token stop,
-                                                     SendFlags flags) const {
+Task<std::optional<Completion>> AsyncOperations::fetch_and_add(
+    const QueuePair& queue_pair, KeptSlice before, RemoteSlice target, std::uint64_t addend,
+    Deadline deadline, std::stop_token stop, SendFlags flags) const {
   auto post = [operations = operations_, &queue_pair, before = std::move(before), target, addend,
                flags] {
     return operations->fetch_and_add(queue_pair, before, target, addend, flags);
@@ -122,7 +121,7 @@ Task<std::optional<Completion>> Async::fetch_and_add(const QueuePair& queue_pair
   return Parts::request(*executor_, operations_->core_.get(), post, deadline, std::move(stop));
 }
 
-Task<std::optional<Completion>> Async::compare_and_swap(
+Task<std::optional<Completion>> AsyncOperations::compare_and_swap(
     const QueuePair& queue_pair, KeptSlice before, RemoteSlice target, std::uint64_t expected,
     std::uint64_t desired, Deadline deadline, std::stop_token stop, SendFlags flags) const {
   auto post = [operations = operations_, &queue_pair, before = std::move(before), target, expected,
@@ -132,8 +131,8 @@ Task<std::optional<Completion>> Async::compare_and_swap(
   return Parts::request(*executor_, operations_->core_.get(), post, deadline, std::move(stop));
 }
 
-Task<std::optional<Completion>> Async::wait(Operation operation, Deadline deadline,
-                                            std::stop_token stop) const {
+Task<std::optional<Completion>> AsyncOperations::wait(Operation operation, Deadline deadline,
+                                                      std::stop_token stop) const {
   return Parts::wait(*executor_, operations_->core_.get(), std::move(operation), deadline,
                      std::move(stop));
 }

@@ -23,7 +23,7 @@ struct OperationRecord {
   std::atomic<bool> settled{false};
 };
 
-// Thread-safe. Operations and Async share it.
+// Thread-safe. Operations and AsyncOperations share it.
 class OperationsCore {
  public:
   OperationsCore(const Context& context, int entries);

@@ -76,6 +76,10 @@ class Programs(unittest.TestCase):
         text = (pathlib.Path(__file__).parent / "settings.cc").read_text(encoding="utf-8")
         self.compile(SETTINGS.compiler, "settings.cc", text, "-std=c++20")
 
+    def test_two_layers_in_one_file(self):
+        text = (pathlib.Path(__file__).parent / "namespaces.cc").read_text(encoding="utf-8")
+        self.compile(SETTINGS.compiler, "namespaces.cc", text, "-std=c++20")
+
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()

@@ -23,8 +23,8 @@ template <typename Loop>
 class AsyncVerbs : public test::InLoop<Loop> {
  protected:
   // Of the first and of the second queue pair.
-  [[nodiscard]] Async a() { return {this->loop.executor(), *pair.a_operations}; }
-  [[nodiscard]] Async b() { return {this->loop.executor(), *pair.b_operations}; }
+  [[nodiscard]] AsyncOperations a() { return {this->loop.executor(), *pair.a_operations}; }
+  [[nodiscard]] AsyncOperations b() { return {this->loop.executor(), *pair.b_operations}; }
 
   OperationPair pair{64, 8};
 };
@@ -32,7 +32,7 @@ class AsyncVerbs : public test::InLoop<Loop> {
 TYPED_TEST_SUITE(AsyncVerbs, test::Loops, test::LoopNames);
 
 // Each side waits for the other, and both run on one thread.
-Task<> ask(Async async, OperationPair& pair, int rounds, int& right) {
+Task<> ask(AsyncOperations async, OperationPair& pair, int rounds, int& right) {
   for (int round = 0; round < rounds; ++round) {
     const KeptSlice question = pair.make(8);
     const KeptSlice answer = pair.make(8);
@@ -46,7 +46,7 @@ Task<> ask(Async async, OperationPair& pair, int rounds, int& right) {
   }
 }
 
-Task<> answer(Async async, OperationPair& pair, int rounds) {
+Task<> answer(AsyncOperations async, OperationPair& pair, int rounds) {
   for (int round = 0; round < rounds; ++round) {
     const KeptSlice message = pair.make(8);
     const auto got = co_await async.receive(*pair.b, message, patience);
@@ -61,7 +61,7 @@ TYPED_TEST(AsyncVerbs, BothEndsOnOneThread) {
   EXPECT_EQ(right, 100);
 }
 
-Task<> every_kind(Async async, const OperationPair& pair) {
+Task<> every_kind(AsyncOperations async, const OperationPair& pair) {
   auto theirs = pair.domain.allocate<std::uint64_t>(1, Access::all);
   const RemoteSlice target = theirs.remote();
   const KeptSlice own = pair.make(8);
@@ -145,7 +145,7 @@ TYPED_TEST(AsyncVerbs, AfterADeadlineOrAStopTheRequestKeepsItsMemory) {
   {
     test::OwnLoop other;
     other.start([](Executor& executor, OperationPair& sides, Watched& watched) -> Task<> {
-      const Async async(executor, *sides.b_operations);
+      const AsyncOperations async(executor, *sides.b_operations);
       const KeptSlice into = sides.make(8, watched);
       static_cast<void>(co_await async.receive(*sides.b, into, Deadline::never()));
       ADD_FAILURE() << "the loop ends first";

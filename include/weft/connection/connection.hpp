@@ -46,11 +46,11 @@ struct Advertisement {
 
 // The operations that are possible before a connection is established as well as afterwards:
 // allocating buffers and posting receives. Thread-safe except for moving and destroying.
-class Endpoint {
+class ConnectionEnd {
  public:
-  WEFT_API Endpoint(Endpoint&&) noexcept;
-  WEFT_API Endpoint& operator=(Endpoint&&) noexcept;
-  WEFT_API ~Endpoint();
+  WEFT_API ConnectionEnd(ConnectionEnd&&) noexcept;
+  WEFT_API ConnectionEnd& operator=(ConnectionEnd&&) noexcept;
+  WEFT_API ~ConnectionEnd();
 
   // Registers memory: `bytes` zero bytes that the buffer owns, or the user's memory, which must
   // outlive the buffer. Throws Error. A buffer must outlive the requests that use it, and the
@@ -61,13 +61,13 @@ class Endpoint {
 
   // Posts a receive. The memory must live until its completion. Returns 0, or the errno of
   // ibv_post_recv(3).
-  [[nodiscard]] WEFT_API int post_receive(std::span<const LocalSlice> into, std::uint64_t id);
-  [[nodiscard]] int post_receive(const LocalSlice& into, std::uint64_t id) {
+  [[nodiscard]] WEFT_API int post_receive(std::span<const LocalSlice> into, std::uint64_t id) const;
+  [[nodiscard]] int post_receive(const LocalSlice& into, std::uint64_t id) const {
     return post_receive(std::span(&into, 1), id);
   }
   // The same with a slice that keeps its region (MemoryRegion::keep()): the endpoint holds it until
   // the receive has completed, or the endpoint is destroyed.
-  [[nodiscard]] WEFT_API int post_receive(const KeptSlice& into, std::uint64_t id);
+  [[nodiscard]] WEFT_API int post_receive(const KeptSlice& into, std::uint64_t id) const;
 
   // "192.0.2.1:7174", "[::1]:7174"; empty while the address is unknown.
   [[nodiscard]] WEFT_API std::string local_address() const;
@@ -82,7 +82,7 @@ class Endpoint {
   [[nodiscard]] WEFT_API const verbs::CompletionQueue& completion_queue(Queue queue) const;
 
  protected:
-  WEFT_API explicit Endpoint(std::unique_ptr<detail::Core> core);
+  WEFT_API explicit ConnectionEnd(std::unique_ptr<detail::Core> core);
   [[nodiscard]] detail::Core& core() const { return *core_; }
   [[nodiscard]] WEFT_API std::unique_ptr<detail::Core> take();
 
@@ -96,7 +96,7 @@ class Endpoint {
 
 // An established connection. It can be moved; destroying it disconnects. Thread-safe except for
 // moving and destroying.
-class Connection : public Endpoint {
+class Connection : public ConnectionEnd {
  public:
   // The private data that the peer sent with its request or acceptance. The transport may append
   // zero bytes, unless both sides have enabled Options::advertisements. Valid while the connection
@@ -107,27 +107,27 @@ class Connection : public Endpoint {
   // does not fit into the peer's buffer at that offset. The memory must live until the outcome.
   // Requests without SendFlags::signaled have an outcome only if they fail.
   [[nodiscard]] WEFT_API int post_send(std::span<const LocalSlice> from, std::uint64_t id,
-                                       SendFlags flags = SendFlags::signaled);
+                                       SendFlags flags = SendFlags::signaled) const;
   [[nodiscard]] WEFT_API int post_write(std::span<const LocalSlice> from, const RemoteBuffer& to,
                                         std::uint64_t offset_bytes, std::uint64_t id,
-                                        SendFlags flags = SendFlags::signaled);
+                                        SendFlags flags = SendFlags::signaled) const;
   // More slices than the device accepts in one read become several reads with one outcome. It is
   // IBV_WC_LOC_QP_OP_ERR if only the first of these reads could be posted.
   [[nodiscard]] WEFT_API int post_read(std::span<const LocalSlice> into, const RemoteBuffer& from,
                                        std::uint64_t offset_bytes, std::uint64_t id,
-                                       SendFlags flags = SendFlags::signaled);
+                                       SendFlags flags = SendFlags::signaled) const;
   [[nodiscard]] int post_send(const LocalSlice& from, std::uint64_t id,
-                              SendFlags flags = SendFlags::signaled) {
+                              SendFlags flags = SendFlags::signaled) const {
     return post_send(std::span(&from, 1), id, flags);
   }
   [[nodiscard]] int post_write(const LocalSlice& from, const RemoteBuffer& to,
                                std::uint64_t offset_bytes, std::uint64_t id,
-                               SendFlags flags = SendFlags::signaled) {
+                               SendFlags flags = SendFlags::signaled) const {
     return post_write(std::span(&from, 1), to, offset_bytes, id, flags);
   }
   [[nodiscard]] int post_read(const LocalSlice& into, const RemoteBuffer& from,
                               std::uint64_t offset_bytes, std::uint64_t id,
-                              SendFlags flags = SendFlags::signaled) {
+                              SendFlags flags = SendFlags::signaled) const {
     return post_read(std::span(&into, 1), from, offset_bytes, id, flags);
   }
 
@@ -135,30 +135,30 @@ class Connection : public Endpoint {
   // until the request has completed, or the connection is destroyed. Without SendFlags::signaled it
   // is until a later request has completed.
   [[nodiscard]] WEFT_API int post_send(const KeptSlice& from, std::uint64_t id,
-                                       SendFlags flags = SendFlags::signaled);
+                                       SendFlags flags = SendFlags::signaled) const;
   [[nodiscard]] WEFT_API int post_write(const KeptSlice& from, const RemoteBuffer& to,
                                         std::uint64_t offset_bytes, std::uint64_t id,
-                                        SendFlags flags = SendFlags::signaled);
+                                        SendFlags flags = SendFlags::signaled) const;
   [[nodiscard]] WEFT_API int post_read(const KeptSlice& into, const RemoteBuffer& from,
                                        std::uint64_t offset_bytes, std::uint64_t id,
-                                       SendFlags flags = SendFlags::signaled);
+                                       SendFlags flags = SendFlags::signaled) const;
 
   // Messages with 32 bits of immediate data, which the receiver finds in its Outcome. The write
   // consumes one of the peer's receives, which may be empty. EOPNOTSUPP if the peer cannot receive
   // sends with immediates: one that is no Weft device, over iWARP.
   [[nodiscard]] WEFT_API int post_send_with_immediate(const LocalSlice& from,
                                                       std::uint32_t immediate, std::uint64_t id,
-                                                      SendFlags flags = SendFlags::signaled);
+                                                      SendFlags flags = SendFlags::signaled) const;
   [[nodiscard]] WEFT_API int post_write_with_immediate(const LocalSlice& from,
                                                        const RemoteBuffer& to,
                                                        std::uint64_t offset_bytes,
                                                        std::uint32_t immediate, std::uint64_t id,
-                                                       SendFlags flags = SendFlags::signaled);
+                                                       SendFlags flags = SendFlags::signaled) const;
   // Sends, and invalidates at the peer an rkey that it has advertised: of a memory window of
   // type 2.
   [[nodiscard]] WEFT_API int post_send_with_invalidate(const LocalSlice& from, std::uint32_t rkey,
                                                        std::uint64_t id,
-                                                       SendFlags flags = SendFlags::signaled);
+                                                       SendFlags flags = SendFlags::signaled) const;
   // Atomics on eight bytes of the peer's buffer, at an offset where their address is a multiple of
   // eight. The previous value is stored in `before`, of eight bytes, in the peer's byte order. The
   // buffer needs Access::all.
@@ -166,13 +166,13 @@ class Connection : public Endpoint {
                                                 const RemoteBuffer& target,
                                                 std::uint64_t offset_bytes, std::uint64_t addend,
                                                 std::uint64_t id,
-                                                SendFlags flags = SendFlags::signaled);
+                                                SendFlags flags = SendFlags::signaled) const;
   [[nodiscard]] WEFT_API int post_compare_and_swap(const LocalSlice& before,
                                                    const RemoteBuffer& target,
                                                    std::uint64_t offset_bytes,
                                                    std::uint64_t expected, std::uint64_t desired,
                                                    std::uint64_t id,
-                                                   SendFlags flags = SendFlags::signaled);
+                                                   SendFlags flags = SendFlags::signaled) const;
 
   // Waits for `count` outcomes of one queue, failures included. Returns fewer if the deadline has
   // passed, a stop was requested, or no posted request is left that could still complete. Throws
@@ -217,7 +217,7 @@ class Connection : public Endpoint {
 };
 
 // A connection before the connect request is sent: buffers can be allocated and receives posted.
-class Prepared : public Endpoint {
+class Prepared : public ConnectionEnd {
  public:
   // Resolves the address and the route. Throws Error if that fails or the deadline passes.
   WEFT_API Prepared(const Address& peer, const Options& options, Deadline deadline,
@@ -229,7 +229,7 @@ class Prepared : public Endpoint {
 
  private:
   friend class Async;
-  using Endpoint::Endpoint;
+  using ConnectionEnd::ConnectionEnd;
 };
 
 // Resolves and connects in one call.

@@ -17,7 +17,7 @@ namespace weft::connection {
 
 // A peer's request to connect. Buffers can be allocated and receives posted before it is accepted.
 // A request that is neither accepted nor rejected is rejected when it is destroyed.
-class Request : public Endpoint {
+class Request : public ConnectionEnd {
  public:
   // The peer's private data without this library's own part. Valid while the request lives.
   [[nodiscard]] WEFT_API std::span<const std::byte> private_data() const;

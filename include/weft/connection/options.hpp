@@ -38,7 +38,7 @@ struct Options {
   bool advertisements = false;
   // A domain to share with other connections of the same device; null: a domain of its own. On the
   // embedded device it may come from any context of the device; on the system's devices only from
-  // Endpoint::domain() of another connection, Prepared or Request.
+  // ConnectionEnd::domain() of another connection, Prepared or Request.
   const verbs::ProtectionDomain* domain = nullptr;  // used during the call only
   verbs::Backend backend = verbs::default_backend();
 };

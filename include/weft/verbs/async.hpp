@@ -1,7 +1,7 @@
 // Coroutines for queue pairs, in any event loop:
 //
 //   Task<> ask(Executor& executor, Operations& operations, const QueuePair& queue_pair) {
-//     const Async async(executor, operations);
+//     const AsyncOperations async(executor, operations);
 //     const auto sent = co_await async.send(queue_pair, question.keep(), 10s);
 //     const auto got = co_await async.receive(queue_pair, answer.keep(), 10s);
 //   }
@@ -29,9 +29,9 @@ namespace weft::verbs {
 
 // Makes coroutines of the calls of Operations. Any number of them may wait at a time. A thread that
 // blocks in Operations::wait() must not be the one that runs the coroutines.
-class Async {
+class AsyncOperations {
  public:
-  Async(Executor& executor, Operations& operations)
+  AsyncOperations(Executor& executor, Operations& operations)
       : executor_(&executor), operations_(&operations) {}
 
   // Each posts its request when the task is awaited; if the queue is full, as soon as there is

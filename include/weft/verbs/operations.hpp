@@ -7,7 +7,7 @@
 //   const auto completion = operations.wait(sent, 10s);
 //
 // It is beside the post_ calls of QueuePair, which cost less: an Operation costs an allocation, a
-// search in a table and a lock. Async has the same calls as coroutines.
+// search in a table and a lock. AsyncOperations has the same calls as coroutines.
 #pragma once
 
 #include <cstddef>
@@ -112,7 +112,7 @@ class Operations {
   [[nodiscard]] WEFT_API std::optional<Completion> take_other();
 
  private:
-  friend class Async;
+  friend class AsyncOperations;
   template <typename Post>
   Operation post(const QueuePair& queue_pair, KeptSlice slice, const Post& post);
 
