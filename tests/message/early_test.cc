@@ -169,16 +169,15 @@ TEST(HostNames, AreLookedUpBesideTheLoop) {
 }
 
 TEST(EarlySends, CanBeAwaited) {
-  Sides sides({}, {}, {}, queueing());
-  Log log;
-  auto connection =
-      sides.loop->connect({test::host(), sides.listener->port()}, log.handlers(), queueing());
+  Peer peer;
+  EventLoop loop;
+  auto connection = loop.connect({test::host(), peer.listener->port()}, {}, queueing());
   std::optional<Status> status;
-  sides.loop->spawn([](Connection to, std::optional<Status>& into) -> Task<> {
+  loop.spawn([](Connection to, std::optional<Status>& into) -> Task<> {
     into = co_await to.send("awaited");
   }(connection, status));
   EXPECT_FALSE(status);
-  sides.wait([&] { return status.has_value(); });
+  until(loop, peer.loop, [&] { return status.has_value(); });
   EXPECT_EQ(*status, Status::sent);
 }
 
