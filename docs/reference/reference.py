@@ -115,7 +115,6 @@ def check_comments(directory):
         elif len(names) < allowed:
             print(f"{layer}: write {len(names)} instead of {allowed} into UNDOCUMENTED, in "
                   "docs/reference/reference.py: that many are left")
-            failed = 1
     return failed
 
 
