@@ -193,7 +193,6 @@ void Link::fail_rejected(const Rejection& rejection) {
 // as soon as it has it.
 void Link::accept(verbs::Id id, MessageGreeting greeting, CountedConnection counted) {
   counted_ = std::move(counted);
-  passive_ = true;
   transport_.set_id(std::move(id));
   peer_.name = transport_.id()->peer_address();
   number_ = loop_->add(shared_from_this());
@@ -237,7 +236,7 @@ void Link::create_queue_pair() {
 // Reads the peer's terms from the acceptance; the passive side has them from the request.
 void Link::on_established(const Event& event) {
   if (was_established_) return;
-  if (!passive_) {
+  if (!session_) {
     auto read = MessageGreeting::parse(event.private_data);
     if (!read.greeting) {
       return fail(EPROTO,

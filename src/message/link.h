@@ -156,7 +156,6 @@ class Link : public std::enable_shared_from_this<Link> {
   ConnectOptions connect_options_;
   Peer peer_;
   State state_ = State::connecting;
-  bool passive_ = false;
   bool was_established_ = false;
   CountedConnection counted_;  // with its listener, if it was accepted
 
