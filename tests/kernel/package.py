@@ -12,7 +12,7 @@ from harness import Skip, need
 
 _ROOT = "/bare"
 _USER = "setpriv --reuid 1000 --regid 1000 --clear-groups --bounding-set -all --no-new-privs"
-_LIMIT_S = 120
+_LIMIT_S = 240
 
 
 def packages(stage):
@@ -35,14 +35,14 @@ class Debian:
         self._guest = guest
         guest.run(f"mkdir {_ROOT} && tar -C {_ROOT} -xf {bare} && "
                   f"for folder in proc sys dev; do mount --rbind /$folder {_ROOT}/$folder; done && "
-                  f"mkdir -p {_ROOT}/home/user && chown 1000:1000 {_ROOT}/home/user")
+                  f"mkdir -p {_ROOT}/user && chown 1000:1000 {_ROOT}/user")
 
     def as_root(self, command):
         return self._guest.run(f"chroot {_ROOT} {command}")
 
     def start(self, name, command):
         return self._guest.start(
-            name, f"chroot {_ROOT} env HOME=/home/user {_USER} sh -c 'ulimit -l 64; {command}'")
+            name, f"chroot {_ROOT} env HOME=/user {_USER} sh -c 'ulimit -l 64; {command}'")
 
     def as_user(self, command):
         side = self.start("user", command)

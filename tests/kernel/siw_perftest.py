@@ -16,7 +16,7 @@ def add_sizes(program):
         if program == "ib_write_lat" and not pair.to_siw:
             pair.environment = RESPONDER_FIRST
         for size in _SIZES:
-            measure(pair, program, size=size)
+            measure(pair, program, size=size, iterations=5 if size == _SIZES[-1] else 20)
 
     add(f"{program}.sizes", converse)
 
