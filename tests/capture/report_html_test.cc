@@ -108,6 +108,16 @@ TEST(HtmlReport, StaysBelowTenMegabytesWhateverTheTrafficIs) {
         report.operation(operation(id, 300 * number + id), drawn.analysis);
       }
     }
+    for (ConnectionId id = 0; id < 300; ++id) {
+      for (std::uint64_t frame = 1; frame <= 1'000; ++frame) {
+        const Origin origin{id, Side::b, {1'000'000'000 + frame, 10'000'000'000}};
+        report.on_repeat(origin, 1);
+        report.on_gap(origin, {.packets = 1});
+        report.on_refusal(origin, {.kind = Refusal::Kind::receiver_not_ready});
+        report.on_refusal(origin, {.kind = Refusal::Kind::sequence_error});
+        report.on_refusal(origin, {.kind = Refusal::Kind::access_error});
+      }
+    }
     const Finding finding{.kind = "repeated",
                           .connection = 1,
                           .sentence = std::string(300, 'x'),
@@ -126,6 +136,10 @@ TEST(HtmlReport, StaysBelowTenMegabytesWhateverTheTrafficIs) {
   std::size_t operations = 0;
   for (const auto& detail : data["details"]) operations += detail["operations"].size();
   EXPECT_LE(operations, HtmlReport::operations_of_all);
+  std::size_t marks = 0;
+  for (const auto& detail : data["details"]) marks += detail["marks"].size();
+  EXPECT_LE(marks, HtmlReport::marks_of_all);
+  EXPECT_GT(marks, HtmlReport::marks_of_all / 4);
   EXPECT_GT(operations, HtmlReport::operations_of_all / 3);
 }
 
@@ -202,6 +216,26 @@ TEST(HtmlReport, SaysWhenFindingsWere) {
   const nlohmann::json finding = data_of(drawn.page)["findings"][0];
   EXPECT_EQ(finding["frames"], nlohmann::json::array({2, 5}));
   EXPECT_EQ(finding["times"], nlohmann::json::array({1'500, 9'000}));  // since the first frame
+}
+
+// Each kind of trouble, its side, time and frame. Bytes that the snap length cut are none.
+TEST(HtmlReport, MarksTroubleInThePlots) {
+  Drawn drawn;
+  drawn.draw(of_connections(1), [&](HtmlReport& report) {
+    const std::int64_t first_ns = drawn.analysis.totals().first_ns;
+    const auto at = [&](std::uint64_t frame, Side side) {
+      return Origin{0, side, {frame, first_ns + static_cast<std::int64_t>(frame) * 10}};
+    };
+    report.on_repeat(at(3, Side::a), 100);
+    report.on_refusal(at(4, Side::b), {.kind = Refusal::Kind::receiver_not_ready});
+    report.on_refusal(at(5, Side::b), {.kind = Refusal::Kind::sequence_error});
+    report.on_refusal(at(6, Side::b), {.kind = Refusal::Kind::access_error});
+    report.on_gap(at(7, Side::a), {.packets = 2});
+    report.on_gap(at(8, Side::a), {.wire_bytes = 20, .cut = true});
+    return 0;
+  });
+  EXPECT_EQ(data_of(drawn.page)["details"][0]["marks"],
+            nlohmann::json::parse("[[0,0,30,3],[1,1,40,4],[2,1,50,5],[3,1,60,6],[4,0,70,7]]"));
 }
 
 TEST(HtmlReport, ShowsTheSelectedConnections) {

@@ -6,6 +6,7 @@ const trace = data.trace[0];
 const kinds = ["send", "write", "read", "fetch_add", "compare_swap", "atomic", "immediate"];
 const outcomes = ["complete", "incomplete", "unanswered", "refused"];
 const sides = ["a", "b"];
+const troubles = ["sent again", "RNR NAK", "sequence error", "refused", "not captured"];
 const details = new Map(data.details.map((detail) => [detail.connection, detail]));
 
 // Converts a row of `operations` to an object.
@@ -45,6 +46,75 @@ function drawn(name, attributes, ...children) {
 
 function place(id) {
   return document.getElementById(id);
+}
+
+// --- The view, which the address carries ----------------------------------------------------------
+
+// The part of the address after "#" has the chosen connection, the time range, and the order and
+// filter of tables, so that a link shows the same view.
+const view = new URLSearchParams(location.hash.slice(1));
+
+function keep_view(changes) {
+  for (const [name, value] of Object.entries(changes)) {
+    if (value === null || value === "") view.delete(name);
+    else view.set(name, String(value));
+  }
+  history.replaceState(null, "", `#${view}`);
+}
+
+// --- Tables ----------------------------------------------------------------------------------------
+
+// Adds a table that is sorted by a click on a heading; a second click reverses the order. Each column
+// has a name, and functions from an item to the value that it is sorted by and to what its cell
+// shows. `name` distinguishes the table in the address. Returns a function that shows those items
+// that a predicate selects.
+function sortable_table(parent, { name, columns, items, attributes, few, begin }) {
+  let [column, descending] = begin || [0, false];
+  const from_link = columns.findIndex((one) => one.name === view.get(`${name}-by`));
+  if (from_link >= 0) {
+    column = from_link;
+    descending = view.get(`${name}-order`) === "descending";
+  }
+  let all = false;
+  let selected = () => true;
+  const body = element("tbody", {});
+  const heads = columns.map((one, at) => element("th", { class: one.number ? "number" : "" },
+    element("button", { class: "link", onclick: () => sort_by(at) }, one.name)));
+  const compare = (left, right) => {
+    const [one, two] = [left, right].map(columns[column].value);
+    const order = typeof one === "string" ? one.localeCompare(two) : one - two;
+    return descending ? -order : order;
+  };
+  const show = () => {
+    heads.forEach((head, at) => head.setAttribute("aria-sort",
+      at !== column ? "none" : descending ? "descending" : "ascending"));
+    const chosen = items.filter(selected).sort(compare);
+    body.replaceChildren(...chosen.slice(0, all ? chosen.length : few).map((item) =>
+      element("tr", attributes(item), ...columns.map((one) =>
+        element("td", { class: one.number ? "number" : "" }, one.cell(item))))));
+    if (chosen.length > few && !all) {
+      body.append(element("tr", {}, element("td", { colspan: columns.length },
+        element("button", { onclick: () => { all = true; show(); } },
+          `show all ${chosen.length}`))));
+    }
+    mark_chosen();
+  };
+  // Numbers are most interesting from the largest on.
+  const sort_by = (at) => {
+    descending = at === column ? !descending : Boolean(columns[at].number);
+    column = at;
+    keep_view({ [`${name}-by`]: columns[at].name,
+      [`${name}-order`]: descending ? "descending" : null });
+    show();
+  };
+  parent.append(element("div", { class: "scroll" }, element("table", { "data-table": name },
+    element("thead", {}, element("tr", {}, ...heads)), body)));
+  show();
+  return (predicate) => {
+    selected = predicate;
+    all = false;
+    show();
+  };
 }
 
 // --- Quantities ----------------------------------------------------------------------------------

@@ -4,7 +4,9 @@ let chosen_connection = null;
 
 function choose(number, scroll) {
   if (!data.connections.some((one) => one.connection === number)) return;
+  if (number !== chosen_connection && chosen_connection !== null) keep_view({ from: null, to: null });
   chosen_connection = number;
+  keep_view({ connection: number });
   mark_chosen();
   show_connection(number);
   show_exchanges(number);
@@ -35,9 +37,13 @@ function show_left_out() {
 show_header();
 show_capture();
 show_findings();
+show_procedures();
 show_connections();
 show_left_out();
-if (data.connections.length > 0) {
+const linked = Number(view.get("connection"));
+if (data.connections.some((one) => one.connection === linked)) {
+  choose(linked, false);
+} else if (data.connections.length > 0) {
   const largest = data.connections.reduce((best, one) => {
     const ahead = details.has(one.connection) - details.has(best.connection)
       || bytes_of(one) - bytes_of(best);
@@ -45,6 +51,8 @@ if (data.connections.length > 0) {
   });
   choose(largest.connection, false);
 }
+// A link to another view of the page that is open already.
+window.addEventListener("hashchange", () => location.reload());
 let drawn_width = window.innerWidth;
 window.addEventListener("resize", () => {
   if (window.innerWidth === drawn_width) return;

@@ -121,29 +121,70 @@ function spark(connection) {
   return svg;
 }
 
-function percentile_of(connection, name) {
-  const all = connection.operations.filter((kind) => kind.latency_ns);
-  if (all.length === 0) return "";
-  return duration_text(Math.max(...all.map((kind) => kind.latency_ns[name])));
+// What the filter of connections looks at.
+function words_of(connection) {
+  return `${connection.connection} ${connection.transport} ${connection.end} `
+    .concat(end_text(connection, "a"), " ", end_text(connection, "b"));
 }
 
-function connection_row(connection, findings) {
-  const { connection: number } = connection;
-  const pick = () => choose(number, true);
-  return element("tr", {
-    class: "choice", tabindex: 0, "data-connection": number, onclick: pick,
-    onkeydown: (event) => { if (event.key === "Enter") pick(); },
-  },
-  element("td", { class: "number" }, String(number)),
-  element("td", {}, connection.transport),
-  element("td", {}, element("span", { class: "side-a" }, end_text(connection, "a")), " ⇄ ",
-    element("span", { class: "side-b" }, end_text(connection, "b"))),
-  element("td", {}, connection.end),
-  element("td", { class: "number" }, count_text(count_of(connection))),
-  element("td", { class: "number" }, bytes_text(bytes_of(connection))),
-  element("td", { class: "number" }, percentile_of(connection, "p99")),
-  element("td", { class: "number bad" }, findings > 0 ? String(findings) : ""),
-  element("td", {}, spark(connection)));
+function p99_of(connection) {
+  return Math.max(-1, ...connection.operations.map((kind) => kind.latency_ns?.p99 ?? -1));
+}
+
+function repeats_of(connection) {
+  return connection.side_a.repeats + connection.side_b.repeats;
+}
+
+const connection_columns = (findings) => [
+  { name: "#", number: true, value: (one) => one.connection, cell: (one) => one.connection },
+  { name: "transport", value: (one) => one.transport, cell: (one) => one.transport },
+  { name: "between", value: (one) => end_text(one, "a"), cell: (one) => element("span", {},
+    element("span", { class: "side-a" }, end_text(one, "a")), " ⇄ ",
+    element("span", { class: "side-b" }, end_text(one, "b"))) },
+  { name: "end", value: (one) => one.end, cell: (one) => one.end },
+  { name: "operations", number: true, value: count_of, cell: (one) => count_text(count_of(one)) },
+  { name: "bytes", number: true, value: bytes_of, cell: (one) => bytes_text(bytes_of(one)) },
+  { name: "slowest p99", number: true, value: p99_of,
+    cell: (one) => (p99_of(one) < 0 ? "" : duration_text(p99_of(one))) },
+  { name: "sent again", number: true, value: repeats_of, cell: (one) => repeats_of(one) || "" },
+  { name: "findings", number: true, value: (one) => findings.get(one.connection) || 0,
+    cell: (one) => element("span", { class: "bad" }, findings.get(one.connection) || "") },
+  { name: "bytes over time", value: bytes_of, cell: spark },
+];
+
+// Sums the connections of each two hosts: with hundreds of connections this is the overview.
+function host_pairs(findings) {
+  const pairs = new Map();
+  for (const one of data.connections) {
+    const hosts = [one.a.address, one.b.address].sort();
+    const name = hosts.join(" ⇄ ");
+    if (!pairs.has(name)) {
+      pairs.set(name, { name, hosts, connections: 0, operations: 0, bytes: 0, repeats: 0,
+        findings: 0 });
+    }
+    const pair = pairs.get(name);
+    ++pair.connections;
+    pair.operations += count_of(one);
+    pair.bytes += bytes_of(one);
+    pair.repeats += repeats_of(one);
+    pair.findings += findings.get(one.connection) || 0;
+  }
+  return [...pairs.values()];
+}
+
+function show_host_pairs(section, pairs, pick) {
+  const numbers = (name, key, text) => ({ name, number: true, value: (pair) => pair[key],
+    cell: (pair) => text(pair[key]) });
+  sortable_table(section, { name: "hosts", few: 12, items: pairs, begin: [3, true],
+    attributes: ({ hosts }) => ({ class: "pair", tabindex: 0, onclick: () => pick(hosts),
+      onkeydown: (event) => { if (event.key === "Enter") pick(hosts); } }),
+    columns: [
+      { name: "hosts", value: ({ name }) => name, cell: ({ name }) => name },
+      numbers("connections", "connections", count_text),
+      numbers("operations", "operations", count_text),
+      numbers("bytes", "bytes", bytes_text),
+      numbers("sent again", "repeats", (count) => count || ""),
+      numbers("findings", "findings", (count) => count || "")] });
 }
 
 function show_connections() {
@@ -152,31 +193,58 @@ function show_connections() {
   for (const { connection } of data.findings) {
     findings.set(connection, (findings.get(connection) || 0) + 1);
   }
-  const body = element("tbody", {});
   const few = 12;
-  const show = (all, words) => {
-    const chosen = data.connections.filter((connection) => !words
-      || `${connection.connection} ${connection.transport} ${connection.end} `
-        .concat(end_text(connection, "a"), " ", end_text(connection, "b")).includes(words));
-    body.replaceChildren(...chosen.slice(0, all ? chosen.length : few)
-      .map((one) => connection_row(one, findings.get(one.connection) || 0)));
-    if (chosen.length > few && !all) {
-      body.append(element("tr", {}, element("td", { colspan: 9 },
-        element("button", { onclick: () => show(true, words) }, `show all ${chosen.length}`))));
-    }
-    mark_chosen();
-  };
+  const many = data.connections.length > few;
+  const input = element("input", { type: "search", placeholder: "filter",
+    "aria-label": "filter connections", value: view.get("filter") || "",
+    oninput: () => filter(input.value) });
   section.append(element("div", { class: "heading" }, element("h2", {}, "Connections"),
-    element("span", { class: "quiet" }, "choose one to see its operations"),
-    data.connections.length > few ? element("input", { type: "search", placeholder: "filter",
-      "aria-label": "filter connections",
-      oninput: (event) => show(false, event.target.value) }) : null));
-  const head = ["#", "", "between", "end", "operations", "bytes", "slowest p99", "findings",
-    "bytes over time"];
-  section.append(element("div", { class: "scroll" }, element("table", {},
-    element("thead", {}, element("tr", {}, ...head.map((name, at) => element("th",
-      { class: [0, 4, 5, 6, 7].includes(at) ? "number" : "" }, name)))), body)));
-  show(false, "");
+    element("span", { class: "quiet" }, "choose one to see its operations; a heading sorts"),
+    many ? input : null));
+  const pairs = host_pairs(findings);
+  if (many && pairs.length > 1) {
+    show_host_pairs(section, pairs, (hosts) => {
+      input.value = hosts.join(" ");
+      filter(input.value);
+    });
+  }
+  const show = sortable_table(section, { name: "connections", few, items: [...data.connections],
+    columns: connection_columns(findings), begin: many ? [5, true] : [0, false],
+    attributes: ({ connection: number }) => ({ class: "choice", tabindex: 0,
+      "data-connection": number, onclick: () => choose(number, true),
+      onkeydown: (event) => { if (event.key === "Enter") choose(number, true); } }) });
+  // Each of the words must occur.
+  const filter = (text) => {
+    keep_view({ filter: text });
+    const words = text.split(" ").filter(Boolean);
+    show((one) => words.every((word) => words_of(one).includes(word)));
+  };
+  if (many && input.value) filter(input.value);
+}
+
+// --- Where the time went -------------------------------------------------------------------------
+
+function show_procedures() {
+  const procedures = data.procedures || [];
+  if (procedures.length === 0) return;
+  const section = place("procedures");
+  section.append(element("div", { class: "heading" }, element("h2", {}, "Where the time went"),
+    element("span", { class: "quiet" }, "of calls and commands; a heading sorts")));
+  const time = (name) => ({ name, number: true, value: (one) => one[name],
+    cell: (one) => duration_text(one[name]) });
+  const share = (name, key) => ({ name, number: true,
+    value: (one) => one[key] / Math.max(1, one.total),
+    cell: (one) => `${Math.round((one[key] * 100) / Math.max(1, one.total))} %` });
+  sortable_table(section, { name: "procedures", few: 16, items: [...procedures], begin: [7, true],
+    attributes: () => ({}),
+    columns: [
+      { name: "procedure", value: (one) => one.name, cell: (one) => one.name },
+      { name: "count", number: true, value: (one) => one.count,
+        cell: (one) => count_text(one.count) },
+      { name: "failed", number: true, value: (one) => one.failed,
+        cell: (one) => element("span", { class: "bad" }, one.failed || "") },
+      time("p50"), time("p90"), time("p99"), time("max"), time("total"),
+      share("data", "transfer")] });
 }
 
 function mark_chosen() {

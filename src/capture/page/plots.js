@@ -66,6 +66,47 @@ function zoomable(plot, x, zoom) {
   svg.addEventListener("pointerleave", end);
 }
 
+// Marks what went wrong: a line through the plot, and a triangle that shows what it was.
+function draw_marks(plot, x, marks, domain) {
+  for (const [kind, side, at, frame] of marks) {
+    if (at < domain[0] || at > domain[1]) continue;
+    const [left, top] = [x(at), plot.y[1]];
+    const name = `trouble-${kind}`;
+    plot.svg.append(drawn("line", { class: `stroke trouble ${name}`, x1: left, x2: left, y1: top,
+      y2: plot.y[0] }));
+    plot.svg.append(tip(drawn("polygon", { class: `fill trouble-head ${name}`,
+      points: `${left - 4},${top - 7} ${left + 4},${top - 7} ${left},${top}` }),
+    `${troubles[kind]}, ${sides[side]}\nframe ${frame}, at ${moment_text(at)}`));
+  }
+}
+
+// Plots what told each side to slow down, interval by interval: packets with a congestion mark, and
+// congestion notifications. Those of `a` are drawn upwards, those of `b` downwards.
+function draw_congestion(parent, { series, offset }, domain, zoom) {
+  const plot = canvas(parent, 110, "congestion over time");
+  const x = linear(domain, plot.x);
+  const begin = (at) => offset + at * series.interval_ns;
+  const counts = sides.map((side) => series[`${side}_congestion`] || []);
+  const most = counts.map((all) => Math.max(0, ...all));
+  const y = linear([-(most[1] || most[0] * .05), most[0] || most[1] * .05], plot.y);
+  time_axis(plot, x, domain);
+  value_axis(plot, y, ticks(-most[1], most[0], 3).filter(Number.isInteger),
+    (value) => count_text(Math.abs(value)));
+  counts.forEach((all, side) => all.forEach((count, at) => {
+    if (count === 0 || begin(at + 1) <= domain[0] || begin(at) >= domain[1]) return;
+    const from = Math.max(plot.x[0], x(begin(at)));
+    const to = Math.min(plot.x[1], x(begin(at + 1)));
+    const edge = y(side === 0 ? count : -count);
+    plot.svg.append(tip(drawn("rect", { class: "congestion", x: from, y: Math.min(edge, y(0)),
+      width: Math.max(.8, to - from - .3), height: Math.max(.8, Math.abs(edge - y(0))) }),
+    `${sides[side]}: ${plural(count, "packet")} with congestion, or notifications of it\n`
+      + `from ${moment_text(begin(at))} for ${duration_text(series.interval_ns)}`));
+  }));
+  plot.svg.append(drawn("line", { class: "axis", x1: plot.x[0], x2: plot.x[1], y1: y(0),
+    y2: y(0) }));
+  zoomable(plot, x, zoom);
+}
+
 // Plots message bytes over time: those that `a` sends upwards, those that `b` sends downwards.
 function draw_throughput(parent, detail, domain, zoom) {
   const plot = canvas(parent, 150, "throughput over time");
@@ -91,6 +132,7 @@ function draw_throughput(parent, detail, domain, zoom) {
   }));
   plot.svg.append(drawn("line", { class: "axis", x1: plot.x[0], x2: plot.x[1], y1: y(0),
     y2: y(0) }));
+  draw_marks(plot, x, detail.marks, domain);
   zoomable(plot, x, zoom);
 }
 
@@ -101,7 +143,7 @@ function powers(low, high) {
 }
 
 // Plots the latency of each operation at its start, on a logarithmic scale.
-function draw_latency(parent, operations, domain, zoom) {
+function draw_latency(parent, { operations, marks }, domain, zoom) {
   const dots = operations.filter((one) => (one.request ? one.good : one.confirmed >= 0)
     && one.start >= domain[0] && one.start <= domain[1]);
   const plot = canvas(parent, 190, "latency of operations over time");
@@ -121,6 +163,7 @@ function draw_latency(parent, operations, domain, zoom) {
     plot.svg.append(tip(drawn("circle", { class: `mark fill kind-${one.kind}`, r: 2.6,
       opacity: .75, cx: x(one.start), cy: y(Math.log10(latencies[at])) }), described(one)));
   });
+  draw_marks(plot, x, marks, domain);
   zoomable(plot, x, zoom);
 }
 

@@ -43,7 +43,7 @@ function draw_lane(plot, x, top, name, operations, rows) {
   });
 }
 
-function draw_timeline(parent, operations, domain, zoom) {
+function draw_timeline(parent, { operations, marks }, domain, zoom) {
   const shown = operations.filter((one) => one.done >= domain[0] && one.start <= domain[1])
     .sort((left, right) => left.start - right.start);
   const width = Math.max(280, parent.clientWidth);
@@ -62,6 +62,7 @@ function draw_timeline(parent, operations, domain, zoom) {
     draw_lane(plot, x, top, lane.name, lane.list, lane.rows);
     top += lane.height;
   }
+  draw_marks(plot, x, marks, domain);
   zoomable(plot, x, zoom);
 }
 
@@ -107,11 +108,19 @@ function facts(connection) {
   return out.join(" · ");
 }
 
-function legend(operations) {
+function legend(operations, marks) {
   const seen = [...new Set(operations.filter((one) => one.good).map((one) => one.kind))];
   if (operations.some((one) => !one.good)) seen.push("failed");
   return element("div", { class: "legend" }, ...seen.map((kind) => element("span", {},
-    element("i", { class: `swatch kind-${kind}` }), kind === "failed" ? "not complete" : kind)));
+    element("i", { class: `swatch kind-${kind}` }), kind === "failed" ? "not complete" : kind)),
+  ...troubles.flatMap((name, kind) => (marks.some((mark) => mark[0] === kind)
+    ? [element("span", {}, element("i", { class: `swatch trouble-${kind}` }), name)] : [])));
+}
+
+// Returns the time range that the link has, or the whole time of the connection.
+function domain_of(full) {
+  const [from, to] = ["from", "to"].map((name) => Number(view.get(name)));
+  return view.has("from") && to > from ? [from, to] : full;
 }
 
 function show_connection(number) {
@@ -138,20 +147,28 @@ function show_connection(number) {
   const back = element("button", { hidden: true, onclick: () => show(full) }, "whole time");
   section.append(element("div", { class: "heading" }, element("h3", {}, "Over time"),
     element("span", { class: "quiet" }, `${sampled} · drag to look closer`), back),
-  legend(operations), plots);
+  legend(operations, detail.marks), plots);
+  const { marks } = detail;
+  const { throughput: series } = connection;
   const show = (domain) => {
     back.hidden = domain === full;
+    keep_view(domain === full ? { from: null, to: null }
+      : { from: Math.round(domain[0]), to: Math.round(domain[1]) });
     plots.replaceChildren();
     const titled = (title, draw, what) => {
       const box = element("div", {});
       plots.append(element("h3", {}, title), box);
       draw(box, what, domain, show);
     };
-    titled("Operations", draw_timeline, operations);
+    titled("Operations", draw_timeline, { operations, marks });
     titled("Throughput of messages", draw_throughput, detail);
-    titled("Latency", draw_latency, operations);
+    if (series && (series.a_congestion || series.b_congestion)) {
+      titled("Congestion", draw_congestion,
+        { series, offset: series.from_ns - trace.first_ns });
+    }
+    titled("Latency", draw_latency, { operations, marks });
   };
-  show(full);
+  show(domain_of(full));
   const box = element("div", {});
   section.append(element("h3", {}, "Latencies of all operations, by share"), box);
   draw_distribution(box, detail);

@@ -90,14 +90,32 @@ void write_latencies(JsonLine& line, const ConnectionStatistics& statistics) {
   line.close(']');
 }
 
-// Writes every n-th operation, so that at most `limit` are written.
+// Calls `write` for every n-th item, so that it is called for at most `limit` of them.
+template <typename T>
+void for_thinned(const std::vector<T>& items, std::size_t limit, const auto& write) {
+  if (limit == 0) return;
+  const std::size_t stride = std::max<std::size_t>(1, (items.size() + limit - 1) / limit);
+  for (std::size_t i = 0; i < items.size(); i += stride) write(items[i]);
+}
+
 void write_operations(JsonLine& line, const std::vector<PageOperation>& operations,
                       std::size_t limit, std::int64_t origin_ns) {
-  const std::size_t stride = limit == 0 ? 1 : (operations.size() + limit - 1) / limit;
-  for (std::size_t i = 0; limit > 0 && i < operations.size();
-       i += std::max<std::size_t>(1, stride)) {
-    write_operation(line, operations[i], origin_ns);
+  for_thinned(operations, limit,
+              [&](const PageOperation& one) { write_operation(line, one, origin_ns); });
+}
+
+// Writes the table of where the time went.
+void write_procedures(JsonLine& line, const ExchangeTimes& times) {
+  line.array("procedures");
+  for (const ProcedureTimes* one : times.procedures()) {
+    line.element().text("name", one->name).number("count", one->latency.count());
+    line.number("failed", one->failed);
+    line.number("p50", one->latency.percentile(50)).number("p90", one->latency.percentile(90));
+    line.number("p99", one->latency.percentile(99)).number("max", one->latency.max());
+    line.number("total", one->total_ns);
+    line.number("transfer", one->transfer_ns).close();
   }
+  line.close(']');
 }
 
 }  // namespace
@@ -123,6 +141,28 @@ void HtmlReport::on_progress(const Origin& origin, std::uint64_t bytes) {
   TimeSeries& series = origin.side == Side::a ? detail->carried_a : detail->carried_b;
   if (!detail->first_ns) detail->first_ns = origin.stamp.time_ns;
   series.add(origin.stamp.time_ns - *detail->first_ns, bytes);
+}
+
+void HtmlReport::mark(const Origin& origin, Trouble trouble) {
+  Detail* detail = this->detail(origin.connection);
+  if (detail == nullptr) return;
+  detail->marks[static_cast<std::size_t>(trouble)].add({origin.stamp, origin.side});
+}
+
+void HtmlReport::on_repeat(const Origin& origin, std::uint64_t /*wire_bytes*/) {
+  mark(origin, Trouble::repeat);
+}
+
+void HtmlReport::on_refusal(const Origin& origin, const Refusal& refusal) {
+  using Kind = Refusal::Kind;
+  mark(origin, refusal.kind == Kind::receiver_not_ready ? Trouble::not_ready
+               : refusal.kind == Kind::sequence_error   ? Trouble::sequence_error
+                                                        : Trouble::refusal);
+}
+
+// Bytes that the snap length cut were on the wire and in the capture.
+void HtmlReport::on_gap(const Origin& origin, const Gap& gap) {
+  if (!gap.cut) mark(origin, Trouble::gap);
 }
 
 // Keeps the operation for the timeline; failed ones have a list of their own, so that thinning
@@ -257,19 +297,21 @@ void HtmlReport::write_data(JsonLine& line, const Results& results,
   line.close(']').array("percents");
   for (const double percent : percents) line.made(fmt::format("{}", percent));
   line.close(']').array("details");
-  const std::size_t operations = operations_of_each(rows);
   const std::size_t detailed = std::max<std::size_t>(1, std::min(rows.size(), details_.size()));
-  const std::size_t exchanges =
-      std::clamp<std::size_t>(exchanges_of_all / detailed, 1, 3 * PageExchanges::of_a_kind);
+  const Shares shares{.operations = operations_of_each(rows),
+                      .exchanges = std::clamp<std::size_t>(exchanges_of_all / detailed, 1,
+                                                           3 * PageExchanges::of_a_kind),
+                      .marks = std::min(marks_of_one, marks_of_all / detailed / trouble_kinds)};
   for (const ConnectionId id : rows) {
-    if (details_.contains(id)) write_detail(line, id, results, operations, exchanges);
+    if (details_.contains(id)) write_detail(line, id, results, shares);
   }
   line.close(']');
+  if (results.times != nullptr) write_procedures(line, *results.times);
   write_findings(line);
 }
 
 void HtmlReport::write_detail(JsonLine& line, ConnectionId id, const Results& results,
-                              std::size_t operations, std::size_t exchanges) const {
+                              const Shares& shares) const {
   const Detail& detail = *details_.at(id);
   const std::int64_t origin_ns = analysis_.totals().first_ns;
   // Both series must use buckets of the same width.
@@ -285,10 +327,17 @@ void HtmlReport::write_detail(JsonLine& line, ConnectionId id, const Results& re
   const ConnectionStatistics& statistics = statistics_of(id, results);
   write_latencies(line, statistics);
   line.number("count", count_of(statistics)).array("operations");
-  write_operations(line, detail.operations.items(), operations, origin_ns);
-  write_operations(line, detail.failed.items(), operations, origin_ns);
+  write_operations(line, detail.operations.items(), shares.operations, origin_ns);
+  write_operations(line, detail.failed.items(), shares.operations, origin_ns);
+  line.close(']').array("marks");
+  for (std::size_t kind = 0; kind < trouble_kinds; ++kind) {
+    for_thinned(detail.marks[kind].items(), shares.marks, [&](const Mark& mark) {
+      line.row().item(kind).item(number_of(mark.side)).item(mark.stamp.time_ns - origin_ns);
+      line.item(mark.stamp.frame).close(']');
+    });
+  }
   line.close(']').array("exchanges");
-  for (const PageExchange* exchange : exchanges_.of(id, exchanges)) {
+  for (const PageExchange* exchange : exchanges_.of(id, shares.exchanges)) {
     write_exchange(line, *exchange, origin_ns);
   }
   line.close(']').close();
