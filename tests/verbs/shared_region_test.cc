@@ -41,8 +41,8 @@ TEST(SharedRegion, IsWrittenReadAndAddedTo) {
   EXPECT_EQ(counted.peer_atomics.operations, 2U);
 }
 
-// Sends below and above what fits into the ring between the processes, gathered from two pieces, and
-// scattered to one and to two receive buffers.
+// Sends below and above what fits into the ring between the processes, gathered from two pieces,
+// and scattered to one and to two receive buffers.
 TEST(SharedRegion, ReceivesGetExactlyTheBytesOfASend) {
   Pair pair;
   End& a = *pair.a;
@@ -65,8 +65,8 @@ TEST(SharedRegion, ReceivesGetExactlyTheBytesOfASend) {
       const Completion got = b.await();
       ASSERT_TRUE(got.ok()) << bytes;
       EXPECT_EQ(got.size_bytes(), bytes);
-      EXPECT_TRUE(std::ranges::equal(shared.elements().subspan(1, bytes),
-                                     from.elements().first(bytes)))
+      EXPECT_TRUE(
+          std::ranges::equal(shared.elements().subspan(1, bytes), from.elements().first(bytes)))
           << bytes;
       EXPECT_EQ(shared[0], 0) << "a byte in front of the receive";
       EXPECT_EQ(shared[bytes + 1], 0) << "a byte behind the receive";
