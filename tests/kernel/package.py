@@ -77,8 +77,8 @@ def package(stage):
         _, client = converse(debian, guest, 7175, write, f"{write} 127.0.0.1")
         need(re.search(r"^\s*65536\s+20\s", client.output, re.MULTILINE),
              "ib_write_bw shows no result")
-        names = debian.as_root("sh -c \"dpkg-query -W -f '\\${Package} ' 'weft*' 'libweft*'\"")
-        debian.as_root(f"dpkg --purge {names.strip()}")
+        names = " ".join(file.name.partition("_")[0] for file in files)
+        debian.as_root(f"dpkg --purge {names}")
         left = debian.as_root("find / -xdev -name '*weft*' -not -path '/tmp/*'").split()
         need(not left, f"left behind: {left}")
         guest.need_healthy()
