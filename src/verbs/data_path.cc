@@ -41,6 +41,10 @@ Object* make_empty() noexcept {
 
 }  // namespace
 
+int positive(int negative) noexcept {
+  return -negative;
+}
+
 ibv_qp* empty_object(const ibv_qp* /*moved*/) noexcept {
   return make_empty<ibv_qp>();
 }

@@ -13,7 +13,7 @@ import unittest
 
 HERE = pathlib.Path(__file__).parent
 SETTINGS = argparse.Namespace()
-MANUALS = ["weft-dissect.1", "weft-doctor.1", "weft-run.1", "weft-trace.1", "weft.1"]
+MANUALS = ["weft-dissect.1", "weft-doctor.1", "weft-run.1", "weft-top.1", "weft-trace.1", "weft.1"]
 
 
 def run(*command, **more):

@@ -10,7 +10,8 @@ import sys
 import tempfile
 
 SKIPPED = 77
-MOST_APART = 2
+# A load of the pointer in the handle, and a look at the sign of the result (data_path.hpp).
+MOST_APART = 3
 NAMES = ("post_send", "post_receive", "post_write", "poll")
 
 

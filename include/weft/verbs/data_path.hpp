@@ -9,10 +9,16 @@
 
 namespace weft::verbs::detail {
 
+// The number without its sign.
+[[nodiscard]] WEFT_API int positive(int negative) noexcept;
+
 // The errno of a call of the data path. Some providers, such as that of the kernel's siw, return it
-// with a negative sign, where ibv_post_send(3) promises a positive one.
-[[nodiscard]] constexpr int errno_of(int result) {
-  return result < 0 ? -result : result;
+// with a negative sign, where ibv_post_send(3) promises a positive one. A function of its own for
+// these keeps the other calls as short as in C.
+[[nodiscard]] inline int errno_of(int result) {
+  if (result < 0) [[unlikely]]
+    return positive(result);
+  return result;
 }
 
 // Objects for empty handles (weft/handle.hpp): posting to them and polling them throws
