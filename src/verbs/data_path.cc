@@ -41,7 +41,7 @@ Object* make_empty() noexcept {
 
 }  // namespace
 
-int positive(int negative) noexcept {
+int without_sign(int negative) noexcept {
   return -negative;
 }
 

@@ -10,14 +10,14 @@
 namespace weft::verbs::detail {
 
 // The number without its sign.
-[[nodiscard]] WEFT_API int positive(int negative) noexcept;
+[[nodiscard]] WEFT_API int without_sign(int negative) noexcept;
 
 // The errno of a call of the data path. Some providers, such as that of the kernel's siw, return it
 // with a negative sign, where ibv_post_send(3) promises a positive one. A function of its own for
 // these keeps the other calls as short as in C.
 [[nodiscard]] inline int errno_of(int result) {
   if (result < 0) [[unlikely]]
-    return positive(result);
+    return without_sign(result);
   return result;
 }
 
