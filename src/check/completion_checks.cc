@@ -111,7 +111,7 @@ void check_wait(const ibv_comp_channel* channel) {
 
 void check_unpolled(Call& call, ibv_cq* cq) {
   CompletionQueueCounters counters;
-  if (!read(cq, counters)) return;
+  if (!cq || !read(cq, counters)) return;
   const std::uint64_t made = sum(counters.completions) - counters.completions[IBV_WC_WR_FLUSH_ERR];
   std::uint64_t missed = 0;
   {

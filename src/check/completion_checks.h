@@ -18,6 +18,7 @@ void note_acknowledged(const ibv_cq* cq, unsigned events);
 // Before the program waits at the channel.
 void check_wait(const ibv_comp_channel* channel);
 // Before a queue pair or the queue itself is destroyed: completions that were not polled are lost.
+// Null: a queue pair of XRC has only one of both queues.
 void check_unpolled(Call& call, ibv_cq* cq);
 // Before an object is destroyed, which waits for acknowledgements: of the completion events of a
 // queue; of the asynchronous events of a queue or queue pair, or the events of an id.

@@ -51,4 +51,10 @@ for _program in ("ib_write_lat", "ib_write_bw", "ib_read_lat", "ib_read_bw", "ib
     cases.add(f"check.{_program}", _case(_program, "-n", 100))
 cases.add("check.ib_send_bw", _case("ib_send_bw", "-n", 100, client=["leak"]))
 cases.add("check.ib_send_bw_both", _case("ib_send_bw", "-b", "-n", 100))
+# A queue pair of XRC has one completion queue, or none.
+cases.add("check.ib_send_lat_xrc", _case("ib_send_lat", "-n", 100, "-c", "XRC"))
+cases.add("check.ib_write_bw_xrc", _case("ib_write_bw", "-n", 100, "-c", "XRC"))
+cases.add("check.ib_write_bw_uc", _case("ib_write_bw", "-n", 100, "-c", "UC"))
+cases.add("check.ib_write_bw_rdma_cm", _case("ib_write_bw", "-n", 100, "-R",
+                                             server=["leak"], client=["leak"]))
 cases.add("check.ib_atomic_lat", _case("ib_atomic_lat", "-n", 100, server=["leak"]))
