@@ -111,8 +111,8 @@ void TopSource::find() {
   }
 }
 
-// Not blocking: a process that is stopped lets nobody in, and its queue may be full (EAGAIN). It is
-// kept without a socket, and tried again next time.
+// Does not block, because a stopped process accepts no connection, and its queue may be full
+// (EAGAIN). The process is kept without a socket, and the next call tries it again.
 void TopSource::connect(const std::string& name, pid_t pid) {
   Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket.valid()) return;

@@ -50,7 +50,8 @@ Task<Stream> Async::Parts::connect(Executor& executor, Address peer, Deadline de
   const Woken woken = co_await until(suspension, settled);
   if (woken != Woken::ready) stream.abort();
   check_woken(woken, fmt::format("connect to {} port {}", peer.host, peer.port));
-  static_cast<void>(stream.await_connected(Deadline::now()));  // throws what has gone wrong
+  // Throws the Error of a connection that has failed; does not wait otherwise.
+  static_cast<void>(stream.await_connected(Deadline::now()));
   co_return std::move(stream);
 }
 
