@@ -71,6 +71,12 @@ inline constexpr std::uint64_t refused_ns = 1'000'000'000;
 inline constexpr std::uint64_t refused_pause_ns = 5'000'000;
 // The same for a queue pair that connects by GID and number; then the attempt is repeated.
 inline constexpr std::uint64_t pairing_connect_ns = 2'000'000'000;
+// Where both ends connect by GID and number, one connection is enough, so the higher end gives the
+// lower one this time to ask for it. Only where nothing can reach the higher end does it matter.
+inline constexpr std::uint64_t lower_end_asks_ns = 20'000'000;
+// Programs take a queue pair to RTS right after RTR, and only then can it prove who it is (its
+// PSN). One that stays in RTR asks without proof after this time.
+inline constexpr std::uint64_t rts_follows_ns = 1'000'000;
 // Pauses between attempts, each twice as long as the one before: `not_yet` while the peer is not
 // ready to receive (it connects as soon as it is), `redial` while it refuses or does not exist.
 inline constexpr std::uint64_t shortest_not_yet_ns = 1'000'000;

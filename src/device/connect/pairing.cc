@@ -1,6 +1,6 @@
-// How two queue pairs that name each other by GID and number get one connection. Both ends dial; of
-// two requests that cross, one is chosen by PairingEnd's order. Lock order: queue pair, pairing,
-// dialer.
+// How two queue pairs that name each other by GID and number get one connection. Either end may
+// dial; of two requests that cross, one is chosen by PairingEnd's order. Lock order: queue pair,
+// pairing, dialer.
 #include "device/connect/pairing.h"
 
 #include <algorithm>
@@ -152,15 +152,30 @@ Pairing::~Pairing() {
   expect_no_more();
 }
 
-void Pairing::start() {
+void Pairing::start(bool asked) {
   const std::lock_guard lock(mutex_);
   expecting_ = true;
+  yields_ = plan_.peer < plan_.local && !asked;
   device_.pairing_requests().expect(plan_.local.number, plan_.peer.gid);
   if (device_.faults()) [[unlikely]]
     look_for_fault();
   // From the progress thread, because ibv_modify_qp(3) must not wait: the peer may belong to the
   // same thread.
-  try_again(0);
+  try_again(first_pause_ns());
+}
+
+// The lower end may have thousands of others to ask for first, so that it is given more time as long
+// as something comes from there.
+bool Pairing::yields_on(std::uint64_t now_ns) {
+  if (!yields_) return false;
+  yields_ = device_.pairing_requests().heard_since(plan_.peer.gid, now_ns - pause_ns_);
+  return yields_;
+}
+
+// Two connections for each pair, one of which is turned down, cost twice the time.
+std::uint64_t Pairing::first_pause_ns() const {
+  if (to_itself()) return 0;
+  return yields_ ? limits::lower_end_asks_ns : limits::rts_follows_ns;
 }
 
 // With the lock held.
@@ -186,7 +201,7 @@ void Pairing::ready_to_send(std::uint32_t psn) {
   if (send_psn_) return;  // from SQD
   send_psn_ = psn & psn_mask;
   // An attempt that could prove nothing was turned down for now.
-  if (phase_ != Phase::idle) return;
+  if (phase_ != Phase::idle || yields_) return;
   next_attempt_ns_ = sys::now_ns();
   device_.engine().call_at(next_attempt_ns_, shared_from_this());
 }
@@ -271,6 +286,7 @@ void Pairing::on_deadline() {
     lock.unlock();
     return loop();
   }
+  if (yields_on(now)) return try_again(grow(pause_ns_, 0, limits::longest_redial_ns));
   phase_ = Phase::dialing;
   // Started after the lock is released: a refused connect() may report at once.
   const auto dialer = dialer_ = make_dialer();
@@ -449,6 +465,7 @@ HelloAnswer Pairing::judge(const InboundHandshake& inbound, const Hello& hello) 
   const Proof proof = verify(hello);
   if (proof == Proof::wrong) ++device_.refusals().wrong_psn;
   if (proof != Proof::right) {
+    if (proof == Proof::none) yields_ = false;  // it has asked
     return proof == Proof::wrong ? HelloAnswer::refused : HelloAnswer::not_yet;
   }
   // A request that was delayed on its way, of an attempt that the peer has given up since.
@@ -491,7 +508,7 @@ void answer_request(Device& device, const std::shared_ptr<InboundHandshake>& inb
   if (hello.version != version_of(extended_of(hello))) {
     answer = HelloAnswer::bad_version;
   } else if (const auto queue_pair = device.find_queue_pair(hello.destination_qpn)) {
-    const auto [state, pairing] = queue_pair->pairing();
+    const auto [state, pairing] = queue_pair->asked_by_peer();
     if (pairing) return pairing->on_request(inbound, hello);
     const bool not_yet = state == IBV_QPS_RESET || state == IBV_QPS_INIT;
     if (not_yet) answer = HelloAnswer::not_yet;

@@ -1,9 +1,10 @@
 // Connects a queue pair to its peer without a connection manager: the step from INIT to RTR gives
-// the peer's GID and number, and both ends dial.
+// the peer's GID and number, and the ends dial: the lower one (by number and GID) at once, the
+// higher one where it has heard nothing for a while, or where the lower one has asked too early.
 //
 // Exactly one connection results. An end that accepts a request gives up its own. If both requests
-// are under way, the one of the lower end (by number and GID) wins, and the other is answered as
-// crossed. If only one end can reach the other, its request is the only one that arrives.
+// are under way, the one of the lower end wins, and the other is answered as crossed. If only one
+// end can reach the other, its request is the only one that arrives.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -60,8 +61,9 @@ class Pairing final : public Pollable, public std::enable_shared_from_this<Pairi
   Pairing(const Pairing&) = delete;
   Pairing& operator=(const Pairing&) = delete;
 
-  // Returns at once; the progress thread, or a thread that polls, does the rest.
-  void start();
+  // Returns at once; the progress thread, or a thread that polls, does the rest. `asked`: the peer
+  // has asked for the connection before, in vain.
+  void start(bool asked);
   // The queue pair has reached RTS. PSNs are secrets that both programs know: see verify().
   void ready_to_send(std::uint32_t psn);
   // Work has been posted. Without a connection it fails after this time (0: never). The time during
@@ -108,6 +110,8 @@ class Pairing final : public Pollable, public std::enable_shared_from_this<Pairi
   void hand_over(StreamSocket stream, const iwarp::Negotiated& negotiated,
                  const iwarp::PeerFeatures& peer, bool initiator);
   [[nodiscard]] wire::Hello hello(std::uint32_t generation) const;
+  [[nodiscard]] std::uint64_t first_pause_ns() const;
+  [[nodiscard]] bool yields_on(std::uint64_t now_ns);
   void try_again(std::uint64_t pause_ns);
   void expect_no_more();
   [[nodiscard]] std::uint64_t end_of_retries_ns() const;
@@ -124,7 +128,8 @@ class Pairing final : public Pollable, public std::enable_shared_from_this<Pairi
   std::uint32_t attempt_ = 0;  // number of the latest one; outcomes of others are ignored
   std::optional<std::uint32_t> peer_generation_;  // of the peer's latest request
   std::optional<std::uint32_t> send_psn_;         // of our queue pair, from RTS on
-  bool expecting_ = false;                        // PairingRequests knows the peer's address
+  bool yields_ = false;     // the lower end is about to ask
+  bool expecting_ = false;  // PairingRequests knows the peer's address
   std::uint64_t next_attempt_ns_ = 0;
   std::uint64_t hidden_until_ns_ = 0;  // by a rule of faults; UINT64_MAX: for ever
   std::uint64_t pause_ns_ = 0;

@@ -11,6 +11,7 @@
 #include "device/connect/peer_owner.h"
 #include "device/device.h"
 #include "device/limits.h"
+#include "device/queue_pair/queue_pair.h"
 
 namespace weft::device {
 
@@ -34,18 +35,27 @@ void PairingRequests::handle(const std::shared_ptr<InboundHandshake>& inbound) {
   // strangers.
   if (hello->version != Hello::current_version) return answer_request(device_, inbound, *hello);
   const bool stranger = !expects(*inbound);
-  if (!stranger && !is_other_users(inbound->fd())) {
-    return answer_request(device_, inbound, *hello);
-  }
+  const bool known = !stranger && !is_other_users(inbound->fd());
+  // Its only connection waits here, because a refusal would make both ends dial again.
+  if (known && is_early(*hello)) return park(inbound, *hello, known);
+  if (known) return answer_request(device_, inbound, *hello);
   ++(stranger ? device_.refusals().strangers : device_.refusals().other_user);
-  park(inbound, *hello);
+  park(inbound, *hello, known);
 }
 
-void PairingRequests::park(const std::shared_ptr<InboundHandshake>& inbound, const Hello& hello) {
+// Programs for InfiniBand guarantee no order: the queue pair that is named here may still be on its
+// way to RTR.
+bool PairingRequests::is_early(const Hello& hello) const {
+  const auto queue_pair = device_.find_queue_pair(hello.destination_qpn);
+  return queue_pair && queue_pair->awaits_pairing();
+}
+
+void PairingRequests::park(const std::shared_ptr<InboundHandshake>& inbound, const Hello& hello,
+                           bool known) {
   // A peer may be a little earlier than its partner here, which gets its address vector in the next
   // moments.
   const std::uint64_t due_ns = sys::now_ns() + limits::stranger_answer_ns;
-  const auto parked = std::make_shared<ParkedRequest>(*this, inbound, hello, due_ns);
+  const auto parked = std::make_shared<ParkedRequest>(*this, inbound, hello, due_ns, known);
   const std::size_t most =
       std::max(std::min(limits::max_refused, sys::descriptor_limit() / limits::refused_share),
                limits::least_half_open);
@@ -59,6 +69,8 @@ void PairingRequests::park(const std::shared_ptr<InboundHandshake>& inbound, con
     parked_.push_back(parked);
   }
   device_.engine().call_at(due_ns, parked);
+  // The queue pair may have looked for the request just before it was parked.
+  if (known && !is_early(hello)) device_.engine().call_at(sys::now_ns(), parked);
   // Bounded: the oldest one is answered before its time.
   if (!oldest) return;
   ++device_.refusals().answered_early;
@@ -67,8 +79,10 @@ void PairingRequests::park(const std::shared_ptr<InboundHandshake>& inbound, con
 
 // When the time has come, or earlier, when a queue pair has learnt of the peer.
 void PairingRequests::answer(ParkedRequest& parked) {
-  const bool known = expects(*parked.inbound) && !is_other_users(parked.inbound->fd());
-  if (!known && sys::now_ns() < parked.due_ns) return;
+  const bool known =
+      parked.known || (expects(*parked.inbound) && !is_other_users(parked.inbound->fd()));
+  const bool early = parked.known && is_early(parked.hello);
+  if ((!known || early) && sys::now_ns() < parked.due_ns) return;
   std::shared_ptr<ParkedRequest> kept;
   {
     const std::lock_guard lock(mutex_);
@@ -98,7 +112,7 @@ void PairingRequests::reject_stranger(ParkedRequest& parked) const {
 void PairingRequests::expect(std::uint32_t number, const ibv_gid& gid) {
   const std::lock_guard lock(mutex_);
   // Several queue pairs may have the same peer address.
-  ++expected_[key_of(gid)];
+  ++expected_[key_of(gid)].pairings;
   for (const auto& parked : parked_) {
     // By the engine, because this is called with locks of the queue pair and its pairing.
     if (parked->hello.destination_qpn == number) device_.engine().call_at(sys::now_ns(), parked);
@@ -107,15 +121,24 @@ void PairingRequests::expect(std::uint32_t number, const ibv_gid& gid) {
 
 void PairingRequests::expect_no_more(const ibv_gid& gid) {
   const std::lock_guard lock(mutex_);
-  const auto count = expected_.find(key_of(gid));
-  if (count != expected_.end() && --count->second == 0) expected_.erase(count);
+  const auto found = expected_.find(key_of(gid));
+  if (found != expected_.end() && --found->second.pairings == 0) expected_.erase(found);
+}
+
+bool PairingRequests::heard_since(const ibv_gid& gid, std::uint64_t time_ns) {
+  const std::lock_guard lock(mutex_);
+  const auto found = expected_.find(key_of(gid));
+  return found != expected_.end() && found->second.heard_ns >= time_ns;
 }
 
 bool PairingRequests::expects(const InboundHandshake& inbound) {
   sockaddr_storage from{};
   if (sys::peer_address(inbound.fd(), &from) < 0) return false;
   const std::lock_guard lock(mutex_);
-  return expected_.contains(key_of(gid_of(from)));
+  const auto found = expected_.find(key_of(gid_of(from)));
+  if (found == expected_.end()) return false;
+  found->second.heard_ns = sys::now_ns();
+  return true;
 }
 
 // Root is not refused: it has access to this process anyway. Where the kernel does not name the

@@ -22,12 +22,17 @@ namespace weft::device {
 
 class PairingRequests;
 
-// A stranger's request, until its answer is due.
+// A request of a stranger, or one that came before its queue pair here could be connected, until
+// its answer is due.
 class ParkedRequest final : public Pollable {
  public:
   ParkedRequest(PairingRequests& owner, std::shared_ptr<InboundHandshake> asker,
-                const wire::Hello& request, std::uint64_t answer_at_ns)
-      : inbound(std::move(asker)), hello(request), due_ns(answer_at_ns), owner_(owner) {}
+                const wire::Hello& request, std::uint64_t answer_at_ns, bool is_known)
+      : inbound(std::move(asker)),
+        hello(request),
+        due_ns(answer_at_ns),
+        known(is_known),
+        owner_(owner) {}
 
   void on_ready(std::uint32_t /*events*/) override {}
   void on_deadline() override;
@@ -35,6 +40,7 @@ class ParkedRequest final : public Pollable {
   const std::shared_ptr<InboundHandshake> inbound;
   const wire::Hello hello;
   const std::uint64_t due_ns;
+  const bool known;  // no stranger
 
  private:
   PairingRequests& owner_;
@@ -53,6 +59,8 @@ class PairingRequests {
   // queue pair and of its pairing.
   void expect(std::uint32_t number, const ibv_gid& gid);
   void expect_no_more(const ibv_gid& gid);
+  // A process at this address, which a queue pair expects, has asked for a connection since then.
+  [[nodiscard]] bool heard_since(const ibv_gid& gid, std::uint64_t time_ns);
   // The number of queue pairs that have no address vector yet and may get one, because they are in
   // RESET or INIT, changes by `change`.
   void add_expectant(int change) { expectant_ += change; }
@@ -67,16 +75,21 @@ class PairingRequests {
 
  private:
   using Gid = std::array<std::uint8_t, 16>;
+  struct Expected {
+    std::size_t pairings = 0;
+    std::uint64_t heard_ns = 0;  // the last request
+  };
 
   [[nodiscard]] static Gid key_of(const ibv_gid& gid);
   [[nodiscard]] bool expects(const InboundHandshake& inbound);
-  void park(const std::shared_ptr<InboundHandshake>& inbound, const wire::Hello& hello);
+  [[nodiscard]] bool is_early(const wire::Hello& hello) const;
+  void park(const std::shared_ptr<InboundHandshake>& inbound, const wire::Hello& hello, bool known);
   void reject_stranger(ParkedRequest& parked) const;
 
   Device& device_;
   std::atomic<int> expectant_{0};
   std::mutex mutex_;
-  std::map<Gid, std::size_t> expected_;               // number of pairings
+  std::map<Gid, Expected> expected_;
   std::list<std::shared_ptr<ParkedRequest>> parked_;  // oldest first
 };
 

@@ -1,5 +1,7 @@
 #include "device/queue_pair/peer_search.h"
 
+#include <utility>
+
 #include "device/connect/pairing_requests.h"
 #include "device/connect/slots.h"
 
@@ -26,6 +28,10 @@ void PeerSearch::restart(QueuePairLock& /*lock*/) {
   count_expectant(true);
 }
 
+void PeerSearch::asked_early(QueuePairLock& /*lock*/) {
+  asked_early_ = true;
+}
+
 void PeerSearch::ready_to_send(QueuePairLock& /*lock*/) {
   if (pairing_) pairing_->ready_to_send(parts_.attributes.sq_psn);
 }
@@ -48,7 +54,7 @@ void PeerSearch::begin(const std::weak_ptr<QueuePair>& self, QueuePairLock& /*lo
   // Not make_shared: the engine keeps weak references in its list of deadlines for long, and these
   // would keep the memory.
   pairing_.reset(new Pairing(device_, self, plan));
-  pairing_->start();
+  pairing_->start(std::exchange(asked_early_, false));
 }
 
 // The pairing is cancelled before it is released, because a dial that is under way still holds it.
@@ -57,6 +63,7 @@ void PeerSearch::end(QueuePairLock& /*lock*/) {
   count_expectant(false);
   awaits_manager_ = false;
   peer_left_ = false;
+  asked_early_ = false;
   if (!pairing_) return;
   pairing_->cancel();
   parts_.completions.counters().connection_retries += pairing_->retries();

@@ -25,6 +25,8 @@ class PeerSearch {
   // (QueuePair::attach_pair()).
   void begin(const std::weak_ptr<QueuePair>& self, QueuePairLock& lock);
   void end(QueuePairLock& lock);
+  // A peer has asked for a connection before there is a pairing, and is turned down for now.
+  void asked_early(QueuePairLock& lock);
   // The queue pair is in RESET again, so that a program may give it an address vector.
   void restart(QueuePairLock& lock);
   // The queue pair has reached RTS.
@@ -57,6 +59,7 @@ class PeerSearch {
   std::shared_ptr<Pairing> pairing_;
   bool awaits_manager_ = false;  // in RTR or RTS, for the stream of rdma_cm
   bool peer_left_ = false;
+  bool asked_early_ = false;
   bool expectant_ = false;  // is counted: the queue pair is in RESET or INIT
 };
 

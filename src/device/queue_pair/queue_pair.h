@@ -104,12 +104,14 @@ class QueuePair final : public Pollable,
   // one already or is in error.
   int attach(StreamSocket socket, const StreamParameters& parameters,
              std::weak_ptr<ConnectionObserver> observer);
-  // For a request from the peer: the state of the queue pair, and its pairing if there is one.
+  // A request from the peer has come: the state of the queue pair, and its pairing if there is one.
   struct PairingView {
     ibv_qp_state state = IBV_QPS_RESET;
     std::shared_ptr<Pairing> pairing;
   };
-  [[nodiscard]] PairingView pairing();
+  [[nodiscard]] PairingView asked_by_peer();
+  // A step to RTR may still give it a peer to pair with.
+  [[nodiscard]] bool awaits_pairing();
   // The stream of a pairing. Leaves the state as it is. EINVAL where the queue pair has moved on.
   int attach_pair(StreamSocket socket, const StreamParameters& parameters, const Pairing& pairing);
   // The pairing has brought no stream: requests that wait for one fail.

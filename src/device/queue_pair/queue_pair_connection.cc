@@ -22,9 +22,16 @@ int QueuePair::attach(StreamSocket socket, const StreamParameters& parameters,
   return failed;
 }
 
-QueuePair::PairingView QueuePair::pairing() {
-  const QueuePairLock lock(mutex_);
+QueuePair::PairingView QueuePair::asked_by_peer() {
+  QueuePairLock lock(mutex_);
+  if (!search_.pairing()) search_.asked_early(lock);
   return {handle_.qp.state, search_.pairing()};
+}
+
+bool QueuePair::awaits_pairing() {
+  const QueuePairLock lock(mutex_);
+  const bool early = handle_.qp.state == IBV_QPS_RESET || handle_.qp.state == IBV_QPS_INIT;
+  return early && !search_.pairing() && !parts_.destroyed;
 }
 
 int QueuePair::attach_pair(StreamSocket socket, const StreamParameters& parameters,
