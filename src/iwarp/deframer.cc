@@ -17,14 +17,15 @@ constexpr std::size_t longest_head_bytes =
 // Room for the largest FPDU: its length field has 16 bits.
 constexpr std::size_t strict_staging_bytes = 128 * 1024;
 
+constinit BufferPool buffers(Deframer::staging_bytes);
+constinit BufferPool strict_buffers(strict_staging_bytes);
+
 }  // namespace
 
-// Not initialized: bytes of the buffer are read only after they have arrived.
+// Bytes of the buffer are read only after they have arrived, so those of its earlier users do not
+// matter.
 Deframer::Deframer(const Options& options, SegmentSink& sink)
-    : options_(options),
-      sink_(sink),
-      capacity_(options.strict ? strict_staging_bytes : staging_bytes),
-      staging_(std::make_unique_for_overwrite<std::byte[]>(capacity_)) {}
+    : options_(options), sink_(sink), pool_(options.strict ? strict_buffers : buffers) {}
 
 std::size_t Deframer::header_end() const {
   return wire::fpdu_length_bytes + segment_.header_bytes();
@@ -51,10 +52,11 @@ void Deframer::compact() {
 void Deframer::plan(std::vector<iovec>& out) {
   planned_.clear();
   if (phase_ == Phase::refused) return;
+  if (!staging_) staging_ = buffer_of(pool_);
   compact();
   // In a stream of large messages a read ends where the next payload begins, so that the payload
   // can be read into its target. Otherwise one read takes as many small FPDUs as there are.
-  std::size_t tail = capacity_ - end_;
+  std::size_t tail = pool_.bytes() - end_;
   // The target first, then the held back end, pad and CRC, and the head of the next FPDU: one read
   // takes all of it.
   if (phase_ == Phase::direct) {
@@ -113,6 +115,19 @@ void Deframer::advance(std::size_t bytes) {
         break;
     }
   }
+  rewind();
+}
+
+void Deframer::nothing_came() {
+  planned_.clear();
+  rewind();
+}
+
+// A direct FPDU needs the buffer for its end, even while nothing of that is there.
+void Deframer::rewind() {
+  if (begin_ != end_ || phase_ == Phase::direct) return;
+  begin_ = end_ = 0;
+  staging_.reset();
 }
 
 bool Deframer::target_lost() {
@@ -167,7 +182,7 @@ bool Deframer::parse_header() {
 // Decides whether the FPDU is staged or placed directly; in the latter case places what is staged
 // of it already.
 bool Deframer::choose_phase() {
-  const bool fits = wire::fpdu_bytes(segment_.ulpdu_bytes()) <= capacity_;
+  const bool fits = wire::fpdu_bytes(segment_.ulpdu_bytes()) <= pool_.bytes();
   phase_ = fits ? Phase::whole : Phase::direct;
   // A large FPDU is placed before its CRC is known, so its header must be valid by itself. That of
   // a small one is examined after its CRC. A control message is never that large.

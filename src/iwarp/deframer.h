@@ -14,6 +14,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/buffer_pool.h"
 #include "base/crc32c.h"
 #include "iwarp/segment.h"
 
@@ -41,6 +42,8 @@ class Deframer {
   // `bytes` bytes were read into what the last plan() appended, in order. Passes the segments that
   // are complete to the sink.
   void advance(std::size_t bytes);
+  // There was nothing to read into what the last plan() appended.
+  void nothing_came();
 
   // The kernel could not access the target memory in what the last plan() appended. False if there
   // was none; otherwise the sink has received the segment's failure.
@@ -61,6 +64,7 @@ class Deframer {
   [[nodiscard]] std::size_t available() const { return end_ - begin_; }
   [[nodiscard]] const std::byte* at(std::size_t offset) const { return &staging_[begin_ + offset]; }
   void compact();
+  void rewind();
   bool parse_header();
   bool choose_phase();
   bool take_whole();
@@ -76,8 +80,8 @@ class Deframer {
 
   Options options_;
   SegmentSink& sink_;
-  std::size_t capacity_;
-  std::unique_ptr<std::byte[]> staging_;
+  BufferPool& pool_;
+  PooledBuffer staging_;   // while a part of an FPDU is there, or may be read
   std::size_t begin_ = 0;  // unprocessed bytes of staging_ are [begin_, end_)
   std::size_t end_ = 0;
   Phase phase_ = Phase::header;

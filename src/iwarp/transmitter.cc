@@ -18,6 +18,8 @@ std::size_t total_bytes(std::span<const iovec> pieces) {
   return total;
 }
 
+constinit BufferPool arenas(Transmitter::arena_bytes);
+
 }  // namespace
 
 bool Transmitter::has_room() const {
@@ -34,8 +36,7 @@ bool Transmitter::has_room() const {
 }
 
 std::byte* Transmitter::reserve(std::size_t bytes) {
-  // A connection that never sends needs none.
-  if (!arena_) arena_ = std::make_unique_for_overwrite<std::byte[]>(arena_bytes);
+  if (!arena_) arena_ = buffer_of(arenas);
   assert(bytes <= arena_bytes - arena_used_ && "an FPDU was added without has_room()");
   std::byte* at = arena_.get() + arena_used_;
   arena_used_ += bytes;
@@ -147,11 +148,15 @@ void Transmitter::advance(std::size_t bytes) {
     ++first_;
   }
   // The arena is used again only as a whole: pieces that are left point into it.
-  if (!empty()) return;
+  if (empty()) rewind();
+}
+
+void Transmitter::rewind() {
   pieces_.clear();
   copies_.clear();
   first_ = 0;
   arena_used_ = 0;
+  arena_.reset();
 }
 
 void Transmitter::forget(const std::byte* base, std::size_t bytes) {
@@ -183,10 +188,7 @@ bool Transmitter::copy_piece(iovec& piece) {
 }
 
 void Transmitter::clear() {
-  pieces_.clear();
-  copies_.clear();
-  first_ = 0;
-  arena_used_ = 0;
+  rewind();
   pending_ = 0;
   lost_ = false;
   // What is dropped counts as taken, so that positions of later FPDUs remain right.

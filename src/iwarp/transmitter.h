@@ -1,6 +1,6 @@
 // Buffers FPDUs that are built and not yet taken by TCP (RFC 5044 §4). Headers, trailers and small
-// payloads are copied into one arena; large payloads are referred to in place. The arena is empty
-// again when TCP has taken everything.
+// payloads are copied into one arena; large payloads are referred to in place. The arena is given
+// back when TCP has taken everything.
 #pragma once
 
 #include <sys/uio.h>
@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "base/buffer_pool.h"
 #include "base/bytes.h"
 
 namespace weft::iwarp {
@@ -73,12 +74,13 @@ class Transmitter {
  private:
   [[nodiscard]] std::byte* reserve(std::size_t bytes);
   void append(const std::byte* at, std::size_t bytes);
+  void rewind();
   [[nodiscard]] bool copy_piece(iovec& piece);
   [[nodiscard]] bool add_marked(Bytes ddp_header, std::span<const iovec> payload,
                                 std::size_t payload_bytes);
 
   Options options_;
-  std::unique_ptr<std::byte[]> arena_;
+  PooledBuffer arena_;  // while it is used
   std::size_t arena_used_ = 0;
   std::vector<iovec> pieces_;
   std::size_t first_ = 0;    // TCP has taken the pieces before this one
