@@ -265,6 +265,51 @@ TEST_F(Pairs, ConnectWithoutAThreadWhereBothPoll) {
   EXPECT_EQ(a.await().status, IBV_WC_SUCCESS);
 }
 
+// Without threads, so that every queue pair is there before the first of them dials.
+std::unique_ptr<Device> make_device_without_thread() {
+  Settings settings;
+  settings.address = "127.0.0.1";
+  settings.progress = ProgressMode::manual;
+  settings.same_host = SameHost::off;
+  auto made = Device::create(settings);
+  if (!made) throw std::runtime_error(made.error());
+  return std::move(*made);
+}
+
+std::uint64_t turned_down(Device& device) {
+  const Refusals& refusals = device.refusals();
+  return refusals.evicted + refusals.closed + refusals.not_ready + refusals.refused;
+}
+
+TEST(ManyPairs, MakeOneConnectionEach) {
+  const auto left = make_device_without_thread();
+  const auto right = make_device_without_thread();
+  // More than a listener takes from one address before the first of them makes its request.
+  const std::size_t pairs =
+      std::min(limits::max_half_open, sys::descriptor_limit() / limits::half_open_share) / 2 + 30;
+  std::vector<std::unique_ptr<RawEnd>> ends;
+  for (std::size_t i = 0; i < pairs; ++i) {
+    ends.push_back(std::make_unique<RawEnd>(*left));
+    ends.push_back(std::make_unique<RawEnd>(*right));
+  }
+  for (std::size_t i = 0; i < ends.size(); ++i) ends[i]->connect(*ends[i ^ 1]);
+  for (std::size_t i = 0; i < ends.size(); i += 2) ASSERT_EQ(ends[i]->write(1, {}, 0, 0), 0);
+  std::size_t done = 0;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (done < pairs && std::chrono::steady_clock::now() < end) {
+    left->engine().poll();
+    right->engine().poll();
+    for (std::size_t i = 0; i < ends.size(); i += 2) {
+      if (const auto completion = ends[i]->look()) {
+        ASSERT_EQ(completion->status, IBV_WC_SUCCESS);
+        ++done;
+      }
+    }
+  }
+  EXPECT_EQ(done, pairs);
+  EXPECT_EQ(turned_down(*left) + turned_down(*right), 0U);
+}
+
 TEST_F(Pairs, StatesAndAttributesAreThoseOfInfiniBand) {
   RawEnd end(*left_);
   EXPECT_EQ(end.state(), IBV_QPS_RESET);
