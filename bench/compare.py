@@ -108,6 +108,13 @@ class Bench:
     def mapped(self, kind, size, count, *options):
         return self.own("weft_mapped", kind, size, count, *options)
 
+    def crowd(self, kind, queue_pairs, *, same_host):
+        """Many queue pairs between two processes. The number is not scaled."""
+        command = [str(self.build / "bin" / "weft_crowd"), kind, "--count", str(queue_pairs)]
+        environment = {"WEFT_SAME_HOST": "require" if same_host else "off", "WEFT_QUIET": "1",
+                       "WEFT_PERSONALITY": "roce"}
+        return lambda: float(output_of(command, environment).split()[-1])
+
     def perftest(self, program, size, count, *options, same_host, column, crc=True):
         """A program of perftest under `weft run`. `column`: of the line of results, from 0."""
         if not shutil.which(program):
@@ -257,6 +264,23 @@ def tcp_rows(bench):
                    for what, program, crc in (("writes", "ib_write_bw", True),
                                               ("writes without CRC", "ib_write_bw", False),
                                               ("reads", "ib_read_bw", True))})
+
+
+def crowd_rows(bench):
+    """Queue pairs by the thousand, as far as a limit of 20 000 descriptors allows."""
+    count = 4000
+    places = (("one host", True), ("over TCP", False))
+    yield Row(f"{count} queue pairs that connect by number", "per second", True,
+              "TCP connections", bench.limit("tcp-connect-rate", 8, count),
+              {f"Weft, {place}": bench.crowd("connect-rate", count, same_host=same_host)
+               for place, same_host in places})
+    yield Row(f"memory of each of {count} idle queue pairs", "KiB", False, "16 KiB", lambda: 16.0,
+              {f"Weft, {place}": bench.crowd("resident", count, same_host=same_host)
+               for place, same_host in places})
+    for place, same_host in places:
+        yield Row(f"{place}, writes of 8 B to all queue pairs in turn", "per second", True,
+                  "with 100 queue pairs", bench.crowd("write-rate", 100, same_host=same_host),
+                  {f"with {count}": bench.crowd("write-rate", count, same_host=same_host)})
 
 
 SIZES = (8, 64, 512, 4096, 32768, 262_144, 1 << 20)
@@ -410,7 +434,8 @@ def main():
     else:
         rounds = 3 if given.quick else given.rounds
         bench = Bench(given.build, 0.1 if given.quick else 1)
-        rows = [*one_host_rows(bench), *tcp_rows(bench), *(plot_rows(bench) if given.plots else ())]
+        rows = [*one_host_rows(bench), *tcp_rows(bench), *crowd_rows(bench),
+                *(plot_rows(bench) if given.plots else ())]
         rows = [row for row in rows if given.only in row.name]
         if not rows:
             parser.error(f"--only: no row has '{given.only}' in its name")

@@ -1,6 +1,10 @@
 #include "raw_tcp.h"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include <algorithm>
+#include <stdexcept>
 #include <vector>
 
 #include "peers.h"
@@ -76,6 +80,44 @@ double raw_rate(std::size_t bytes, int messages) {
           const iovec piece{data.data(), std::min(left, data.size())};
           const auto got = sys::receive(lines.stream.get(), {&piece, 1});
           if (got > 0) left -= static_cast<std::size_t>(got);
+        }
+        lines.send_value(1);
+      });
+}
+
+double raw_connect_rate(int connections) {
+  return run_pair(
+      [=](Lines lines) {
+        sockaddr_in to{};
+        to.sin_family = AF_INET;
+        to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        to.sin_port = static_cast<in_port_t>(lines.receive_value());
+        std::vector<sys::Descriptor> open;
+        const std::uint64_t start = sys::now_ns();
+        for (int i = 0; i < connections; ++i) {
+          open.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+          if (::connect(open.back().get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) {
+            throw std::runtime_error("cannot connect");
+          }
+        }
+        (void)lines.receive_value();
+        return connections / seconds_since(start);
+      },
+      [=](Lines lines) {
+        const sys::Descriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        sockaddr_in own{};
+        own.sin_family = AF_INET;
+        own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        socklen_t bytes = sizeof own;
+        if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&own), bytes) != 0 ||
+            ::listen(listener.get(), SOMAXCONN) != 0 ||
+            ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&own), &bytes) != 0) {
+          throw std::runtime_error("cannot listen");
+        }
+        lines.send_value(own.sin_port);
+        std::vector<sys::Descriptor> open;
+        for (int i = 0; i < connections; ++i) {
+          open.emplace_back(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
         }
         lines.send_value(1);
       });

@@ -12,5 +12,7 @@ double seconds_since(std::uint64_t start_ns);
 double raw_latency(std::size_t bytes, int iterations);
 // Messages per second of `bytes` bytes each, with one system call per message.
 double raw_rate(std::size_t bytes, int messages);
+// TCP connections per second that one process makes and the other one accepts, and that stay open.
+double raw_connect_rate(int connections);
 
 }  // namespace weft::bench

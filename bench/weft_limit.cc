@@ -115,6 +115,7 @@ const std::map<std::string, Measure>& measures() {
       {"tcp-latency", raw_latency},       {"tcp-rate", raw_rate},
       {"memory-latency", memory_latency}, {"vm-write-rate", vm_write_rate},
       {"copy-rate", copy_rate},
+      {"tcp-connect-rate", [](std::size_t, int count) { return raw_connect_rate(count); }},
   };
   return all;
 }

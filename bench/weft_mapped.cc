@@ -1,14 +1,9 @@
 // What Weft makes of memory that two processes of one host both map (allocate_shared()). One figure
 // for each call, for compare.py: perftest, which stands for ordinary memory there, has none of it.
 #include <fmt/core.h>
-#include <sched.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <array>
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -16,43 +11,19 @@
 #include <string>
 #include <vector>
 
+#include "two_processes.h"
 #include "weft/verbs.hpp"
 
 namespace {
 
 using namespace weft::verbs;  // NOLINT(google-build-using-namespace)
-using Clock = std::chrono::steady_clock;
+using weft::bench::Clock;
+using weft::bench::Line;
+using weft::bench::run_two_processes;
+using weft::bench::seconds_since;
 
 constexpr std::size_t region_bytes = 4 << 20;
 constexpr std::uint32_t queue_length = 256;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-// The other process, through a socket.
-class Line {
- public:
-  explicit Line(int fd) : fd_(fd) {}
-  template <typename T>
-  void send(const T& value) const {
-    if (write(fd_, &value, sizeof value) != sizeof value) throw std::runtime_error("no peer");
-  }
-  template <typename T>
-  [[nodiscard]] T receive() const {
-    T value;
-    if (read(fd_, &value, sizeof value) != sizeof value) throw std::runtime_error("no peer");
-    return value;
-  }
-  // Returns when the other process has made this call as well.
-  void meet() const {
-    send('x');
-    (void)receive<char>();
-  }
-
- private:
-  int fd_;
-};
 
 // One end of a connected pair, with a region that the peer maps.
 class End {
@@ -130,28 +101,14 @@ class End {
   std::array<ibv_send_wr, queue_length> list_{};
 };
 
-void pin(int processor) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(processor, &set);
-  sched_setaffinity(0, sizeof set, &set);  // where it fails, the figures are noisier
-}
-
 // `measure` runs in both processes, with true in the one whose result counts.
 double run_pair(const std::function<double(End&, bool)>& measure) {
-  int lines[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM, 0, lines) != 0) throw std::runtime_error("no socket pair");
-  const pid_t child = fork();
-  if (child < 0) throw std::runtime_error("cannot fork");
-  const bool first = child != 0;
-  pin(first ? 0 : 1);
-  const Line line(lines[first ? 0 : 1]);
-  End end(line);
-  const double result = measure(end, first);
-  line.meet();
-  if (!first) _exit(0);
-  waitpid(child, nullptr, 0);
-  return result;
+  return run_two_processes([&measure](const Line& line, bool first) {
+    End end(line);
+    const double result = measure(end, first);
+    line.meet();
+    return result;
+  });
 }
 
 // Half a round trip in microseconds: each side watches the last byte that the other one writes.
