@@ -184,26 +184,29 @@ void Engine::dispatch(const epoll_event& event, void (*handle)(Pollable&, std::u
   if (const auto target = find(event.data.u64)) handle(*target, event.events);
 }
 
-void Engine::poll() {
-  if (abandoned_) return;
+bool Engine::poll() {
+  if (abandoned_) return false;
   polled_.store(true, std::memory_order_relaxed);
   std::array<epoll_event, batch> events;
   const bool alone = mode_ == ProgressMode::manual;
+  bool found = false;
   for (const auto& event : epoll_.wait(events, 0)) {
     if (event.data.u64 == wake_token) {
       // The wake-up is for the progress thread, which could miss a deadline without it.
       if (alone) wake_.drain();
       continue;
     }
+    found = true;
     dispatch(event, [](Pollable& target, std::uint32_t what) {
       // The progress thread sees by it that this target is being served.
       const Pollable::Attention attention(target);
       target.on_ready(what);
     });
   }
-  if (!alone) return;
+  if (!alone) return found;
   if (deferred_ > 0) run_deferred();
   run_deadlines();
+  return found;
 }
 
 int Engine::wait(std::span<pollfd> entries, std::optional<std::uint64_t> until_ns,

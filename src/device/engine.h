@@ -67,6 +67,10 @@ class Pollable {
     Pollable& target_;
   };
 
+ protected:
+  // An application thread that polls between other calls has made such a call.
+  void note_attention() { attended_.store(true, std::memory_order_relaxed); }
+
  private:
   friend class Engine;
   // Whether an application thread has driven this since the progress thread's last check, and
@@ -103,8 +107,9 @@ class Engine final : private WaitLoop {
   // Calls on_deadline() once, at about `deadline_ns` of sys::now_ns().
   void call_at(std::uint64_t deadline_ns, const std::shared_ptr<Pollable>& target);
 
-  // Handles what is ready now, without waiting. Called by application threads.
-  void poll();
+  // Handles what is ready now, without waiting. Called by application threads. Returns whether
+  // there was anything.
+  bool poll();
   // As ppoll(2), until `until_ns` of sys::now_ns() if given. Meanwhile it handles what becomes
   // ready, unless another application thread waits already. Returns the number of entries, 0 or
   // -errno.

@@ -100,10 +100,6 @@ void Connection::received(std::size_t bytes, std::uint64_t now_ns) {
   on_time(now_ns);
 }
 
-void Connection::nothing_received() {
-  if (!ended()) deframer_.nothing_came();
-}
-
 std::span<const iovec> Connection::plan_send() {
   if (!ended()) fill();
   // Memory that forget() could not copy was to be sent. The FPDU would have a hole.

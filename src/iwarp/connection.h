@@ -98,8 +98,6 @@ class Connection final : private SegmentSink {
   // `bytes` bytes were read into what the last plan_receive() appended, in its order. `now_ns`: of
   // any clock that does not go back, the same for all members that take a time.
   void received(std::size_t bytes, std::uint64_t now_ns);
-  // There was nothing to read into it.
-  void nothing_received();
 
   // The bytes to send next; empty where there are none. Valid until the next call of another member
   // that is not const.

@@ -42,8 +42,6 @@ class Deframer {
   // `bytes` bytes were read into what the last plan() appended, in order. Passes the segments that
   // are complete to the sink.
   void advance(std::size_t bytes);
-  // There was nothing to read into what the last plan() appended.
-  void nothing_came();
 
   // The kernel could not access the target memory in what the last plan() appended. False if there
   // was none; otherwise the sink has received the segment's failure.

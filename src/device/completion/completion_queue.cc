@@ -183,7 +183,10 @@ void CompletionQueue::drive() {
   if (!lock) return;
   // One epoll_wait() finds the few ready ones among many; few are asked directly, which costs one
   // recvmsg() each.
-  if (members_.size() > limits::directly_polled_queue_pairs) return context_.engine().poll();
+  if (members_.size() > limits::directly_polled_queue_pairs) {
+    context_.engine().poll();
+    return;
+  }
   for (const auto& member : members_) member->drive_inline();
   // Reading the clock costs as much as a look at a peer of the same host.
   constexpr std::uint32_t looks_per_clock = 16;
@@ -192,12 +195,12 @@ void CompletionQueue::drive() {
 
 // A program may wait for one queue while another queue's connections are busy, and its polling
 // keeps the progress thread from the processor. So a poller serves the whole device now and then;
-// seldom enough not to delay what arrives for its own queue.
+// seldom enough not to delay what arrives for its own queue, but again soon while bulk comes in for
+// the others.
 void CompletionQueue::drive_others() {
-  const std::uint64_t now_ns = sys::now_ns();
-  if (now_ns < others_due_ns_) return;
-  context_.engine().poll();
-  others_due_ns_ = sys::now_ns() + limits::between_looks_at_others_ns;
+  if (sys::now_ns() < others_due_ns_) return;
+  const bool busy = context_.engine().poll();
+  others_due_ns_ = busy ? 0 : sys::now_ns() + limits::between_looks_at_others_ns;
 }
 
 // Errors and solicited completions wake a program that armed for solicited events

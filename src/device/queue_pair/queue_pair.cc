@@ -389,7 +389,10 @@ void QueuePair::drive_inline() {
   // A UDP socket belongs to the slot: it may have datagrams for other queue pairs, and takes their
   // locks. There is one for each address and one for groups, so that one call that finds the ready
   // ones is cheaper than asking each.
-  if (is_datagram()) return context().engine().poll();
+  if (is_datagram()) {
+    context().engine().poll();
+    return;
+  }
   const Attention attention(*this);
   bool waits = false;
   {

@@ -24,6 +24,9 @@ void add_list(Traffic& traffic, const ibv_sge* list, int count) {
 
 int QueuePair::post_send(ibv_send_wr* request, ibv_send_wr** bad) {
   QueuePairLock lock(mutex_);
+  // A program that posts many requests polls when it has done so. Meanwhile the progress thread
+  // would take the lock for each answer that comes in, and the program would wait for it.
+  note_attention();
   int failed = 0;
   for (; request; request = request->next) {
     failed = post_one(*request, lock);

@@ -180,7 +180,7 @@ void StreamCarrier::receive_available() {
 
 // An error that is not named here means that TCP has lost the connection.
 void StreamCarrier::on_receive_error(int error) {
-  if (error == EAGAIN || error == EINTR) return connection_.nothing_received();
+  if (error == EAGAIN || error == EINTR) return;
   if (error == EFAULT) {
     connection_.receive_memory_lost();  // memory was unmapped under its registration
     return;
