@@ -96,7 +96,8 @@ double raw_connect_rate(int connections) {
         const std::uint64_t start = sys::now_ns();
         for (int i = 0; i < connections; ++i) {
           open.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-          if (::connect(open.back().get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) {
+          if (::connect(open.back().get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) !=
+              0) {
             throw std::runtime_error("cannot connect");
           }
         }

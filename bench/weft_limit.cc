@@ -112,8 +112,10 @@ using Measure = std::function<double(std::size_t, int)>;
 
 const std::map<std::string, Measure>& measures() {
   static const std::map<std::string, Measure> all{
-      {"tcp-latency", raw_latency},       {"tcp-rate", raw_rate},
-      {"memory-latency", memory_latency}, {"vm-write-rate", vm_write_rate},
+      {"tcp-latency", raw_latency},
+      {"tcp-rate", raw_rate},
+      {"memory-latency", memory_latency},
+      {"vm-write-rate", vm_write_rate},
       {"copy-rate", copy_rate},
       {"tcp-connect-rate", [](std::size_t, int count) { return raw_connect_rate(count); }},
   };

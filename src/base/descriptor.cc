@@ -3,10 +3,17 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/simulated_kernel.h"
+
 namespace weft {
 
 // Linux releases the number even if close(2) fails, so that the result carries no duty.
 void CloseBySystemCall::operator()(int fd) const noexcept {
+  if (SimulatedKernel::owns(fd)) [[unlikely]] {
+    // After its end nothing of a simulation is left to close.
+    if (SimulatedKernel* kernel = SimulatedKernel::current()) kernel->close(fd);
+    return;
+  }
   ::syscall(SYS_close, fd);
 }
 

@@ -14,6 +14,8 @@
 #include <span>
 #include <utility>
 
+#include "base/simulated_kernel.h"
+
 namespace weft {
 namespace {
 
@@ -101,6 +103,8 @@ void from_auxiliary_vector(MutableBytes out) {
 
 // Each source fills what the one before it has left.
 void fill_random(MutableBytes out) {
+  // In a simulation they repeat with its seed.
+  if (SimulatedKernel* kernel = SimulatedKernel::current()) return kernel->fill_random(out);
   out = out.subspan(from_getrandom(out));
   if (!out.empty()) out = out.subspan(from_device(out));
   if (!out.empty()) from_auxiliary_vector(out);

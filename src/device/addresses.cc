@@ -13,6 +13,7 @@
 #include <system_error>
 #include <tuple>
 
+#include "base/simulated_kernel.h"
 #include "device/system.h"
 
 namespace weft::device {
@@ -55,6 +56,16 @@ LocalAddress describe(const ifaddrs& entry) {
 // rank.
 Result<std::vector<LocalAddress>, std::string> local_addresses() {
   std::vector<LocalAddress> found;
+  if (SimulatedKernel* kernel = SimulatedKernel::current()) {
+    constexpr unsigned prefix_bits = 24;
+    for (const sockaddr_storage& address : kernel->addresses()) {
+      found.push_back({.address = address,
+                       .interface_index = 1,
+                       .interface = "simulated",
+                       .prefix_bits = prefix_bits});
+    }
+    return found;
+  }
   ifaddrs* all = nullptr;
   if (getifaddrs(&all) != 0) {
     return "cannot list the network interfaces: " + std::generic_category().message(errno);

@@ -58,11 +58,34 @@ int timeout_ms(std::optional<std::uint64_t> deadline_ns) {
 
 }  // namespace
 
-Engine::Engine(ProgressMode mode, bool exact) : mode_(mode), exact_(exact) {
+namespace {
+
+std::shared_ptr<SimulatedKernel> simulation_of_thread() {
+  SimulatedKernel* kernel = SimulatedKernel::current();
+  return kernel ? kernel->shared_from_this() : nullptr;
+}
+
+}  // namespace
+
+// In a simulation nothing needs a descriptor of the kernel, and no thread comes.
+Engine::Engine(ProgressMode mode, bool exact)
+    : simulation_(simulation_of_thread()),
+      mode_(simulation_ ? ProgressMode::manual : mode),
+      exact_(exact) {
+  if (simulation_) {
+    watcher_ = simulation_->add(*this);
+    epoll_.close();
+    wake_.close();
+    return;
+  }
   epoll_.add(wake_.get(), EPOLLIN, wake_token);
 }
 
 Engine::~Engine() {
+  if (simulation_) {
+    simulation_->remove(watcher_);
+    return;
+  }
   // After fork() the thread does not exist in this process, so it cannot be joined.
   if (abandoned_) {
     if (thread_.joinable()) thread_.detach();
@@ -114,7 +137,7 @@ std::uint64_t Engine::add(int fd, std::uint32_t events, std::shared_ptr<Pollable
   }
   Slot& slot = slots_[index];
   const std::uint64_t token = token_of(index, slot.generation);
-  if (epoll_.add(fd, events, token) < 0) {
+  if (add(fd, events, token) < 0) {
     free_slots_.push_back(static_cast<std::uint32_t>(index));
     return 0;
   }
@@ -123,10 +146,20 @@ std::uint64_t Engine::add(int fd, std::uint32_t events, std::shared_ptr<Pollable
   return token;
 }
 
+int Engine::add(int fd, std::uint32_t events, std::uint64_t token) {
+  if (simulation_) [[unlikely]]
+    return simulation_->watch(watcher_, fd, events, token);
+  return epoll_.add(fd, events, token);
+}
+
 void Engine::change(std::uint64_t token, std::uint32_t events) {
   const std::lock_guard lock(mutex_);
   const std::size_t index = index_of(token);
   if (index >= slots_.size() || slots_[index].generation != generation_of(token)) return;
+  if (simulation_) [[unlikely]] {
+    simulation_->change(slots_[index].fd, events);
+    return;
+  }
   epoll_.change(slots_[index].fd, events, token);
 }
 
@@ -136,7 +169,11 @@ void Engine::unwatch(std::uint64_t token) {
   const std::size_t index = index_of(token);
   if (index >= slots_.size() || slots_[index].generation != generation_of(token)) return;
   Slot& slot = slots_[index];
-  if (!abandoned_) epoll_.remove(slot.fd);
+  if (simulation_) [[unlikely]] {
+    simulation_->unwatch(slot.fd);
+  } else if (!abandoned_) {
+    epoll_.remove(slot.fd);
+  }
   released = std::move(slot.target);
   slot.fd = -1;
   ++slot.generation;
@@ -158,6 +195,8 @@ void Engine::call_at(std::uint64_t deadline_ns, const std::shared_ptr<Pollable>&
     first = added == deadlines_.begin();
     start_thread();
   }
+  if (simulation_) [[unlikely]]
+    return simulation_->set_deadline(watcher_, deadline_ns);
   // Only an earlier deadline than all others changes how long the thread may sleep.
   if (first) wake_.signal();
 }
@@ -184,8 +223,31 @@ void Engine::dispatch(const epoll_event& event, void (*handle)(Pollable&, std::u
   if (const auto target = find(event.data.u64)) handle(*target, event.events);
 }
 
+void Engine::dispatch_simulated(std::uint64_t token, std::uint32_t events) {
+  const epoll_event event{.events = events, .data = {.u64 = token}};
+  dispatch(event, [](Pollable& target, std::uint32_t what) { target.on_ready(what); });
+}
+
+void Engine::run_simulated_deadlines() {
+  auto next = run_deadlines();
+  while (next && *next <= sys::now_ns()) next = run_deadlines();
+}
+
+// Deadlines of what is gone are forgotten, so that they do not move the clock.
+bool Engine::has_deadline_by(std::uint64_t until_ns) {
+  const std::lock_guard lock(mutex_);
+  while (!deadlines_.empty() && deadlines_.begin()->second.expired()) {
+    deadlines_.erase(deadlines_.begin());
+  }
+  return !deadlines_.empty() && deadlines_.begin()->first <= until_ns;
+}
+
 bool Engine::poll() {
   if (abandoned_) return false;
+  if (simulation_) [[unlikely]] {
+    simulation_->polled();
+    return false;
+  }
   polled_.store(true, std::memory_order_relaxed);
   std::array<epoll_event, batch> events;
   const bool alone = mode_ == ProgressMode::manual;
@@ -211,6 +273,9 @@ bool Engine::poll() {
 
 int Engine::wait(std::span<pollfd> entries, std::optional<std::uint64_t> until_ns,
                  const sigset_t* mask) {
+  // There poll() carries out what happens meanwhile.
+  if (simulation_) [[unlikely]]
+    return sys::poll(entries, until_ns, mask);
   const bool sleeps = !until_ns || *until_ns > sys::now_ns();
   // A look without waiting brings no progress: polling a completion queue does.
   if (!sleeps || mode_ == ProgressMode::thread || abandoned_) {

@@ -25,6 +25,7 @@
 #include "base/after_fork.h"
 #include "base/epoll_set.h"
 #include "base/event_fd.h"
+#include "base/simulated_kernel.h"
 #include "base/wait_leader.h"
 #include "base/wait_loop.h"
 #include "device/system.h"
@@ -82,7 +83,7 @@ class Pollable {
   std::uint64_t eager_until_ns_ = 0;  // no application thread came: until then, do not wait again
 };
 
-class Engine final : private WaitLoop {
+class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
  public:
   // `exact`: the progress thread meets deadlines to some microseconds, at the price of one more
   // system call each time it sleeps; otherwise to a millisecond.
@@ -92,6 +93,8 @@ class Engine final : private WaitLoop {
   Engine& operator=(const Engine&) = delete;
 
   [[nodiscard]] ProgressMode mode() const { return mode_; }
+  // Made in a simulation, which calls in place of a thread.
+  [[nodiscard]] bool simulated() const { return simulation_ != nullptr; }
 
   // From now on `target` is called for `events` (EPOLLIN, EPOLLOUT) on `fd`. The engine keeps it
   // alive until unwatch(), and while a call to it is under way. Returns a token, or 0 if the kernel
@@ -153,11 +156,18 @@ class Engine final : private WaitLoop {
   void dispatch_ready() override;
   [[nodiscard]] int sleep(std::span<pollfd> entries, std::optional<Time> until,
                           const sigset_t* mask) override;
+  [[nodiscard]] int add(int fd, std::uint32_t events, std::uint64_t token);
+  void dispatch_simulated(std::uint64_t token, std::uint32_t events) override;
+  void run_simulated_deadlines() override;
+  [[nodiscard]] bool has_deadline_by(std::uint64_t until_ns) override;
   void run_deferred();
   std::optional<Time> run_deadlines();
   void wait_exactly(std::optional<Time> deadline_ns) const;
   [[nodiscard]] std::shared_ptr<Pollable> find(std::uint64_t token);
 
+  // Null outside of a simulation. Kept until the engine ends, which may be later than its end.
+  const std::shared_ptr<SimulatedKernel> simulation_;
+  std::size_t watcher_ = 0;  // its number there
   ProgressMode mode_;
   const bool exact_;
   EpollSet epoll_;

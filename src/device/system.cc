@@ -18,8 +18,10 @@
 #include <chrono>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "base/duration.h"
+#include "base/simulated_kernel.h"
 
 namespace weft::device::sys {
 namespace {
@@ -48,64 +50,98 @@ void note_sending() {}
 void note_received() {}
 #endif
 
+// A call for a descriptor of a simulation. After its end there is none.
+template <typename Call>
+auto in_simulation(Call call) -> decltype(call(std::declval<SimulatedKernel&>())) {
+  SimulatedKernel* kernel = SimulatedKernel::current();
+  if (!kernel) return static_cast<decltype(call(*kernel))>(-EBADF);
+  return call(*kernel);
+}
+
 }  // namespace
 
 int socket(int family, int type, int protocol) {
+  if (SimulatedKernel* kernel = SimulatedKernel::current()) [[unlikely]]
+    return kernel->socket(family, type);
   return static_cast<int>(call(SYS_socket, family, type, protocol));
 }
 
 int bind(int fd, const sockaddr* address, socklen_t bytes) {
+  if (SimulatedKernel::owns(fd)) [[unlikely]]
+    return in_simulation([&](auto& kernel) { return kernel.bind(fd, address); });
   return static_cast<int>(call(SYS_bind, fd, address, bytes));
 }
 
 int listen(int fd, int backlog) {
+  if (SimulatedKernel::owns(fd)) [[unlikely]]
+    return in_simulation([&](auto& kernel) { return kernel.listen(fd, backlog); });
   return static_cast<int>(call(SYS_listen, fd, backlog));
 }
 
 // One system call sets the flags as well: between two, a fork() would leak the descriptor to a new
 // program.
 int accept(int fd, sockaddr_storage* address) {
+  if (SimulatedKernel::owns(fd)) [[unlikely]]
+    return in_simulation([&](auto& kernel) { return kernel.accept(fd, address); });
   socklen_t bytes = sizeof *address;
   return static_cast<int>(call(SYS_accept4, fd, address, &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
 }
 
 int connect(int fd, const sockaddr* address, socklen_t bytes) {
+  if (SimulatedKernel::owns(fd)) [[unlikely]]
+    return in_simulation([&](auto& kernel) { return kernel.connect(fd, address); });
   return static_cast<int>(call(SYS_connect, fd, address, bytes));
 }
 
 int shutdown(int fd, int how) {
+  if (SimulatedKernel::owns(fd)) [[unlikely]]
+    return in_simulation([&](auto& kernel) { return kernel.shutdown(fd, how); });
   return static_cast<int>(call(SYS_shutdown, fd, how));
 }
 
 // Never repeated after EINTR: on Linux the descriptor is closed in any case.
 int close(int fd) {
+  if (SimulatedKernel::owns(fd)) [[unlikely]]
+    return in_simulation([&](auto& kernel) { return kernel.close(fd); });
   return static_cast<int>(call(SYS_close, fd));
 }
 
 int set_option(int fd, int level, int name, int value) {
-  return static_cast<int>(call(SYS_setsockopt, fd, level, name, &value, sizeof value));
+  return set_option(fd, level, name, &value, sizeof value);
 }
 
 int set_option(int fd, int level, int name, const void* value, socklen_t bytes) {
+  if (SimulatedKernel::owns(fd)) [[unlikely]]
+    return in_simulation(
+        [&](auto& kernel) { return kernel.set_option(fd, level, name, value, bytes); });
   return static_cast<int>(call(SYS_setsockopt, fd, level, name, value, bytes));
 }
 
 int get_option(int fd, int level, int name, void* value, socklen_t* bytes) {
+  if (SimulatedKernel::owns(fd)) [[unlikely]]
+    return in_simulation(
+        [&](auto& kernel) { return kernel.get_option(fd, level, name, value, bytes); });
   return static_cast<int>(call(SYS_getsockopt, fd, level, name, value, bytes));
 }
 
 int local_address(int fd, sockaddr_storage* address) {
+  if (SimulatedKernel::owns(fd)) [[unlikely]]
+    return in_simulation([&](auto& kernel) { return kernel.local_address(fd, address); });
   socklen_t bytes = sizeof *address;
   return static_cast<int>(call(SYS_getsockname, fd, address, &bytes));
 }
 
 int peer_address(int fd, sockaddr_storage* address) {
+  if (SimulatedKernel::owns(fd)) [[unlikely]]
+    return in_simulation([&](auto& kernel) { return kernel.peer_address(fd, address); });
   socklen_t bytes = sizeof *address;
   return static_cast<int>(call(SYS_getpeername, fd, address, &bytes));
 }
 
 // MSG_NOSIGNAL: a broken connection must not kill the program by SIGPIPE.
 std::ptrdiff_t send(int fd, std::span<const iovec> pieces) {
+  if (SimulatedKernel::owns(fd)) [[unlikely]]
+    return in_simulation([&](auto& kernel) { return kernel.send(fd, pieces); });
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(pieces.data());
   message.msg_iovlen = pieces.size();
@@ -130,17 +166,23 @@ long receive_several(int fd, std::span<const iovec> pieces) {
 }  // namespace
 
 std::ptrdiff_t receive(int fd, std::span<const iovec> pieces) {
+  if (SimulatedKernel::owns(fd)) [[unlikely]]
+    return in_simulation([&](auto& kernel) { return kernel.receive(fd, pieces); });
   const auto got = pieces.size() == 1 ? receive_one(fd, pieces[0]) : receive_several(fd, pieces);
   note_received();
   return got;
 }
 
 std::ptrdiff_t send_message(int fd, const msghdr& message) {
+  if (SimulatedKernel::owns(fd)) [[unlikely]]
+    return in_simulation([&](auto& kernel) { return kernel.send_message(fd, message); });
   note_sending();
   return call(SYS_sendmsg, fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 std::ptrdiff_t receive_message(int fd, msghdr& message) {
+  if (SimulatedKernel::owns(fd)) [[unlikely]]
+    return in_simulation([&](auto& kernel) { return kernel.receive_message(fd, message); });
   const auto got = call(SYS_recvmsg, fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   note_received();
   return got;
@@ -148,6 +190,8 @@ std::ptrdiff_t receive_message(int fd, msghdr& message) {
 
 // Looks at one byte without consuming it. An error other than "nothing yet" means a reset.
 bool peer_closed(int fd) {
+  if (SimulatedKernel::owns(fd)) [[unlikely]]
+    return in_simulation([&](auto& kernel) { return kernel.peer_closed(fd); });
   char byte = 0;
   const long got =
       call(SYS_recvfrom, fd, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT, nullptr, nullptr);
@@ -200,9 +244,41 @@ int event_fd(bool semaphore) {
   return static_cast<int>(call(SYS_eventfd2, 0, EFD_CLOEXEC | (semaphore ? EFD_SEMAPHORE : 0)));
 }
 
+namespace {
+
+// The program waits, so the simulation goes on. Where nothing happens any more, the wait would last
+// for ever.
+int await_simulated_token(SimulatedKernel& kernel, int fd) {
+  std::uint64_t one = 0;
+  while (true) {
+    const auto got = read_nowait(fd, &one, sizeof one);
+    if (got != -EAGAIN) return got < 0 ? static_cast<int>(-got) : 0;
+    const bool more = kernel.step(std::nullopt);
+    if (nonblocking(fd)) return EAGAIN;
+    if (!more) return EDEADLK;
+  }
+}
+
+int poll_simulated(SimulatedKernel& kernel, std::span<pollfd> entries,
+                   std::optional<std::uint64_t> until_ns) {
+  constexpr timespec at_once{};
+  constexpr std::size_t mask_bytes = 8;
+  while (true) {
+    const auto ready = static_cast<int>(
+        call(SYS_ppoll, entries.data(), entries.size(), &at_once, nullptr, mask_bytes));
+    if (ready != 0) return ready;
+    if (until_ns && kernel.now_ns() >= *until_ns) return 0;
+    if (!kernel.step(until_ns) && !until_ns) return -EDEADLK;
+  }
+}
+
+}  // namespace
+
 // Asynchronous cancellation is enabled only during the system call, as libc does it for a
 // cancellation point.
 int await_token(int fd) {
+  if (SimulatedKernel* kernel = SimulatedKernel::current()) [[unlikely]]
+    return await_simulated_token(*kernel, fd);
   std::uint64_t one = 0;
   int type = 0;
   pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
@@ -228,11 +304,15 @@ int interface_mtu(const char* name) {
 
 // FIONBIO (ioctl(2)) changes this flag alone, so the others need not be read first.
 int set_nonblocking(int fd) {
+  if (SimulatedKernel::owns(fd)) [[unlikely]]
+    return 0;
   int on = 1;
   return static_cast<int>(call(SYS_ioctl, fd, FIONBIO, &on));
 }
 
 bool nonblocking(int fd) {
+  if (SimulatedKernel::owns(fd)) [[unlikely]]
+    return true;
   const long flags = call(SYS_fcntl, fd, F_GETFL);
   return flags >= 0 && (flags & O_NONBLOCK) != 0;
 }
@@ -248,6 +328,8 @@ int poll_readable(int fd, int timeout_ms) {
 // The deadline is absolute and the timeout relative, so it is computed here, directly before the
 // call.
 int poll(std::span<pollfd> entries, std::optional<std::uint64_t> until_ns, const sigset_t* mask) {
+  if (SimulatedKernel* kernel = SimulatedKernel::current()) [[unlikely]]
+    return poll_simulated(*kernel, entries, until_ns);
   constexpr std::size_t mask_bytes = 8;
   timespec limit{};
   if (until_ns) {
@@ -285,6 +367,8 @@ bool is_alive(int thread_id) {
 }
 
 std::uint64_t now_ns() {
+  if (SimulatedKernel* kernel = SimulatedKernel::current()) [[unlikely]]
+    return kernel->now_ns();
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U +

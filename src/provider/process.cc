@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/simulated_kernel.h"
 #include "device/addresses.h"
 #include "device/datagram/datagrams.h"
 #include "device/system.h"
@@ -141,6 +142,12 @@ void load_unwinder() {
 
 // With mutex_ held. A failure is not remembered: the next call tries again.
 void Process::build() {
+  if (SimulatedKernel::current()) {
+    return complain(
+        "a simulation has no device that the whole process shares, and no rdma_cm: open the "
+        "devices "
+        "of its hosts (weft/simulation.hpp), and connect queue pairs by their endpoints");
+  }
   device::Settings settings;
   if (configured_) {
     settings = *configured_;

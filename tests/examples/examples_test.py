@@ -51,6 +51,15 @@ class Examples(unittest.TestCase):
     def test_advertise(self):
         self.assertEqual(self.run_to_end("advertise"), "found in my memory: written from afar\n")
 
+    def test_replicated_log(self):
+        """A thousand seeds find the bug, one repeats it, and the mended version has none."""
+        out = self.run_to_end("replicated_log")
+        self.assertIn("one connection: right with 1000 seeds\n", out)
+        seed = out.splitlines()[0].split()[-1]
+        with start("replicated_log", seed) as process:
+            again, err = process.communicate(timeout=LIMIT_S)
+        self.assertEqual((process.returncode, again), (1, f"seed {seed}: the log is wrong\n"), err)
+
     def serve_and_ask(self, name, served, *asked):
         """A server that says its port, and a client of it: what both print."""
         with start(name, "serve", *served) as server:

@@ -19,7 +19,7 @@ CODEC_EXCEPTIONS = {
 # addresses of sockaddr, imm_data, GUIDs, P_Keys. These rooms fill in and read such structures.
 HOST = re.compile(r"\b(?:hton|ntoh)(?:s|l|ll)\b|\b(?:htobe|htole)\d+\b|\b(?:be|le)\d+toh\b")
 HOST_ROOMS = ("src/cm/", "src/device/", "src/dropin/", "src/fabric/", "src/interpose/",
-              "src/verbs/", "include/weft/verbs/")
+              "src/simulation/", "src/verbs/", "include/weft/verbs/")
 
 
 def is_codec(name):

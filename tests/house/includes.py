@@ -17,6 +17,7 @@ MAY_INCLUDE = {
     "provider": {"base", "wire", "iwarp", "faults", "live", "device", "cm"},
     "check": {"base", "provider"},
     "verbs": {"base", "provider"},
+    "simulation": {"base", "verbs"},
     "connection": {"base", "provider", "verbs"},
     "message": {"base", "provider", "verbs", "connection"},
     "stream": {"base", "provider", "verbs", "connection"},

@@ -5,6 +5,7 @@
 #include <ctime>
 #include <utility>
 
+#include "base/simulated_kernel.h"
 #include "device/context.h"
 #include "device/limits.h"
 #include "device/trace/queue_pair_trace.h"
@@ -25,6 +26,8 @@ std::uint64_t read_clock(clockid_t clock) {
 // Two readings: ibv_create_cq_ex(3) offers a raw clock, which query_real_time_values() relates to,
 // and the wall clock.
 CompletionStamp CompletionStamp::now() {
+  if (SimulatedKernel* kernel = SimulatedKernel::current()) [[unlikely]]
+    return {.raw_ns = kernel->now_ns(), .wallclock_ns = kernel->now_ns()};
   return {.raw_ns = read_clock(CLOCK_MONOTONIC), .wallclock_ns = read_clock(CLOCK_REALTIME)};
 }
 
@@ -179,6 +182,11 @@ bool CompletionQueue::take_current() {
 // Only one thread drives at a time; another poller of the same queue finds the completions that
 // this one produces.
 void CompletionQueue::drive() {
+  // In a simulation the events do it, of which this is the time for the next one.
+  if (context_.engine().simulated()) [[unlikely]] {
+    context_.engine().poll();
+    return;
+  }
   const std::unique_lock lock(members_mutex_, std::try_to_lock);
   if (!lock) return;
   // One epoll_wait() finds the few ready ones among many; few are asked directly, which costs one

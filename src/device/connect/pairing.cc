@@ -164,8 +164,8 @@ void Pairing::start(bool asked) {
   try_again(first_pause_ns());
 }
 
-// The lower end may have thousands of others to ask for first, so that it is given more time as long
-// as something comes from there.
+// The lower end may have thousands of others to ask for first, so that it is given more time as
+// long as something comes from there.
 bool Pairing::yields_on(std::uint64_t now_ns) {
   if (!yields_) return false;
   yields_ = device_.pairing_requests().heard_since(plan_.peer.gid, now_ns - pause_ns_);

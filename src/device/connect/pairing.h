@@ -128,8 +128,8 @@ class Pairing final : public Pollable, public std::enable_shared_from_this<Pairi
   std::uint32_t attempt_ = 0;  // number of the latest one; outcomes of others are ignored
   std::optional<std::uint32_t> peer_generation_;  // of the peer's latest request
   std::optional<std::uint32_t> send_psn_;         // of our queue pair, from RTS on
-  bool yields_ = false;     // the lower end is about to ask
-  bool expecting_ = false;  // PairingRequests knows the peer's address
+  bool yields_ = false;                           // the lower end is about to ask
+  bool expecting_ = false;                        // PairingRequests knows the peer's address
   std::uint64_t next_attempt_ns_ = 0;
   std::uint64_t hidden_until_ns_ = 0;  // by a rule of faults; UINT64_MAX: for ever
   std::uint64_t pause_ns_ = 0;

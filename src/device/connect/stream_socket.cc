@@ -2,8 +2,6 @@
 
 #include <linux/tcp.h>
 #include <netinet/in.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -166,7 +164,7 @@ void StreamSocket::abort() {
   if (!fd_.valid()) return;
   // socket(7): with a linger time of 0 close() sends a reset.
   const linger now{.l_onoff = 1, .l_linger = 0};
-  ::syscall(SYS_setsockopt, fd_.get(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
+  sys::set_option(fd_.get(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
   if (tap_) tap_->reset();
   if (loop_tap_) loop_tap_->reset();
   close();
@@ -197,7 +195,7 @@ void tune(int fd, bool same_host) {
   if (!same_host) return;
   // Allowed to everybody; where it is not, TCP works all the same.
   constexpr char reno[] = "reno";
-  ::syscall(SYS_setsockopt, fd, IPPROTO_TCP, TCP_CONGESTION, reno, sizeof reno - 1);
+  sys::set_option(fd, IPPROTO_TCP, TCP_CONGESTION, reno, sizeof reno - 1);
 }
 
 // TCP knows two sides that open a connection at the same time (RFC 9293 §3.5); they may be one.

@@ -1,0 +1,211 @@
+// The calls of sockets, as the kernel has them.
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "simulation/network.h"
+#include "simulation/places.h"
+
+namespace weft::simulation {
+namespace {
+
+// Of Ethernet with 1500 bytes, IPv4 and TCP without options.
+constexpr int segment_bytes = 1460;
+constexpr std::uint16_t first_free_port = 49152;  // IANA's dynamic ports
+constexpr int type_mask = 0xF;                    // without SOCK_NONBLOCK and SOCK_CLOEXEC
+
+bool is_loopback(std::uint32_t address) {
+  return address >> 24U == 127;
+}
+
+// Copies as much as the caller has room for, as getsockopt(2).
+template <typename Value>
+int answer(const Value& known, void* value, socklen_t* bytes) {
+  *bytes = std::min<socklen_t>(*bytes, sizeof known);
+  std::memcpy(value, &known, *bytes);
+  return 0;
+}
+
+}  // namespace
+
+Socket* Network::find(int fd) const {
+  const auto at = static_cast<std::size_t>(fd - first_fd_);
+  return fd >= first_fd_ && at < sockets_.size() ? sockets_[at].get() : nullptr;
+}
+
+std::shared_ptr<Socket> Network::share(int fd) const {
+  return find(fd) ? sockets_[static_cast<std::size_t>(fd - first_fd_)] : nullptr;
+}
+
+std::shared_ptr<Socket> Network::make_socket() {
+  auto made = std::make_shared<Socket>();
+  made->fd = first_fd_ + static_cast<int>(sockets_.size());
+  sockets_.push_back(made);
+  return made;
+}
+
+int Network::socket(int family, int type) {
+  if (family != AF_INET) return -EAFNOSUPPORT;
+  if ((type & type_mask) != SOCK_STREAM) return -EPROTONOSUPPORT;
+  return make_socket()->fd;
+}
+
+bool Network::is_taken(const Place& place) const {
+  return listeners_.contains(place);
+}
+
+std::uint16_t Network::free_port() {
+  if (++last_port_ < first_free_port) last_port_ = first_free_port;
+  return last_port_;
+}
+
+// Loopback has no ports that can be found, only ends of connections to oneself: all processes of a
+// simulation would meet there.
+int Network::bind(int fd, const sockaddr* address) {
+  Socket* const socket = find(fd);
+  if (!socket) return -EBADF;
+  Place place = place_of(address);
+  const bool own = host_at(place.address).has_value();
+  if (!own && !(is_loopback(place.address) && place.port == 0)) return -EADDRNOTAVAIL;
+  if (is_taken(place)) return -EADDRINUSE;
+  if (place.port == 0) place.port = free_port();
+  socket->local = place;
+  socket->state = Socket::State::bound;
+  return 0;
+}
+
+int Network::listen(int fd, int /*backlog*/) {
+  Socket* const socket = find(fd);
+  if (!socket) return -EBADF;
+  if (!listeners_.emplace(socket->local, fd).second) return -EADDRINUSE;
+  socket->state = Socket::State::listening;
+  return 0;
+}
+
+int Network::accept(int fd, sockaddr_storage* address) {
+  Socket* const socket = find(fd);
+  if (!socket) return -EBADF;
+  if (socket->dead() || socket->backlog.empty()) return -EAGAIN;
+  const auto accepted = socket->backlog.front();
+  socket->backlog.pop_front();
+  put(*address, accepted->peer);
+  return accepted->fd;
+}
+
+int Network::connect(int fd, const sockaddr* address) {
+  Socket* const socket = find(fd);
+  if (!socket) return -EBADF;
+  if (socket->state == Socket::State::made) return -EADDRNOTAVAIL;
+  socket->peer = place_of(address);
+  if (socket->peer == socket->local) {
+    connect_to_itself(*socket);
+    return 0;
+  }
+  const auto from = host_at(socket->local.address);
+  const auto to = host_at(socket->peer.address);
+  socket->state = Socket::State::connecting;
+  socket->error = 0;
+  // Without that host there is no answer, so that the caller's own timeout ends the attempt.
+  if (!from || !to) return -EINPROGRESS;
+  socket->link = &links_.between(*from, *to);
+  const Time due = delayed(*socket, 0);
+  if (due != never) schedule_.add({due, Event::Kind::syn, static_cast<std::uint64_t>(fd)});
+  return -EINPROGRESS;
+}
+
+int Network::shutdown(int fd, int how) {
+  Socket* const socket = find(fd);
+  if (!socket) return -EBADF;
+  if (!socket->out) return -ENOTCONN;
+  if (how != SHUT_RD && !socket->dead()) send_end(*socket);
+  return 0;
+}
+
+int Network::close(int fd) {
+  const std::shared_ptr<Socket> socket = share(fd);
+  if (!socket) return -EBADF;
+  if (!over_ && !socket->dead()) abandon(*socket);
+  sockets_[static_cast<std::size_t>(fd - first_fd_)] = nullptr;
+  return 0;
+}
+
+int Network::set_option(int fd, int level, int name, const void* value, socklen_t bytes) {
+  Socket* const socket = find(fd);
+  if (!socket) return -EBADF;
+  if (level != SOL_SOCKET) return 0;
+  if (name == SO_LINGER && bytes == sizeof(linger)) {
+    linger wanted{};
+    std::memcpy(&wanted, value, sizeof wanted);
+    socket->ends_by_reset = wanted.l_onoff != 0 && wanted.l_linger == 0;
+  } else if (name == SO_KEEPALIVE && bytes == sizeof(int)) {
+    int wanted = 0;
+    std::memcpy(&wanted, value, sizeof wanted);
+    socket->keeps_alive = wanted != 0;
+  }
+  return 0;
+}
+
+namespace {
+
+// What the device asks TCP for: which bytes have arrived, and whether the other host answers.
+tcp_info info_of(const Socket& socket, Time now) {
+  tcp_info info{};
+  if (!socket.out) return info;
+  const std::uint64_t arrived = socket.out->arrived(now);
+  // Linux counts the SYN of the side that connected as a byte.
+  info.tcpi_bytes_acked = arrived + (socket.initiated ? 1 : 0);
+  if (!socket.link || !socket.link->cut) return info;
+  constexpr Time ns_per_ms = 1'000'000;
+  info.tcpi_last_ack_recv = static_cast<std::uint32_t>((now - socket.link->cut_since) / ns_per_ms);
+  if (socket.out->sent() > arrived) info.tcpi_retransmits = 1;
+  if (socket.keeps_alive) info.tcpi_probes = 2;
+  return info;
+}
+
+}  // namespace
+
+int Network::get_option(int fd, int level, int name, void* value, socklen_t* bytes) {
+  Socket* const socket = find(fd);
+  if (!socket) return -EBADF;
+  if (level == IPPROTO_TCP && name == TCP_INFO) {
+    return answer(info_of(*socket, schedule_.now()), value, bytes);
+  }
+  if (level == IPPROTO_TCP && name == TCP_MAXSEG) return answer(segment_bytes, value, bytes);
+  if (level == SOL_SOCKET && name == SO_ERROR) {
+    return answer(std::exchange(socket->error, 0), value, bytes);
+  }
+  if (level == SOL_SOCKET && name == SO_ACCEPTCONN) {
+    const int listens = socket->state == Socket::State::listening ? 1 : 0;
+    return answer(listens, value, bytes);
+  }
+  return -ENOPROTOOPT;
+}
+
+int Network::local_address(int fd, sockaddr_storage* address) {
+  const Socket* const socket = find(fd);
+  if (!socket) return -EBADF;
+  put(*address, socket->local);
+  return 0;
+}
+
+int Network::peer_address(int fd, sockaddr_storage* address) {
+  const Socket* const socket = find(fd);
+  if (!socket) return -EBADF;
+  if (socket->state != Socket::State::connected) return -ENOTCONN;
+  put(*address, socket->peer);
+  return 0;
+}
+
+std::ptrdiff_t Network::send_message(int /*fd*/, const msghdr& /*message*/) {
+  return -EOPNOTSUPP;
+}
+
+std::ptrdiff_t Network::receive_message(int /*fd*/, msghdr& /*message*/) {
+  return -EOPNOTSUPP;
+}
+
+}  // namespace weft::simulation
