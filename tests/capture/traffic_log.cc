@@ -9,7 +9,7 @@
 namespace weft::capture::test {
 
 bool TrafficLog::Message::whole() const {
-  return last_seen && std::ranges::find(have, false) == have.end();
+  return first_seen && last_seen && std::ranges::find(have, false) == have.end();
 }
 
 void TrafficLog::Message::place(std::uint64_t offset, Bytes part, std::uint64_t missing_bytes) {
@@ -36,8 +36,11 @@ void TrafficLog::on_send(const Origin& origin, const SendPart& part) {
 void TrafficLog::on_write(const Origin& origin, const WritePart& part) {
   auto [found, fresh] = writes.try_emplace({origin.connection, origin.side, part.message});
   Message& message = found->second;
-  EXPECT_EQ(fresh, part.first);
-  if (fresh) message.address = part.address;
+  EXPECT_TRUE(fresh || !part.first);
+  if (fresh) {
+    message.address = part.address;
+    message.first_seen = part.first;
+  }
   message.key = part.key;
   EXPECT_GE(part.address, message.address);
   message.place(part.address - message.address, part.bytes, part.missing_bytes);

@@ -19,6 +19,7 @@ class TrafficLog final : public TrafficSink {
   struct Message {
     std::vector<std::byte> bytes;
     std::vector<bool> have;
+    bool first_seen = true;
     bool last_seen = false;
     SendKind kind = SendKind::plain;
     std::uint32_t invalidated_key = 0;

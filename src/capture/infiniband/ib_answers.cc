@@ -174,8 +174,12 @@ std::optional<Violation> IbAnswers::broken_rule(const IbSegment& segment, const 
   const std::uint64_t end = last ? size : size * (index + 1);
   if (end > length) return Violation{Violation::Kind::answer_beyond_request, end, length};
   const bool may_begin_here = open.repeated || requests_lost_;
+  // The first request of a capture may be one for the rest of an earlier Read, of which an answer
+  // was still under way.
+  const bool may_continue = requests_lost_ || (begun_before_ && first_psn_ == open.request.psn);
   const bool is_end = open.packets != 0 && index + 1 == open.packets;
-  if ((index == 0 ? !first : first && !may_begin_here) || (open.packets != 0 && last != is_end)) {
+  const bool wrong_first = index == 0 ? !first && !may_continue : first && !may_begin_here;
+  if (wrong_first || (open.packets != 0 && last != is_end)) {
     return Violation{Violation::Kind::bad_header, segment.headers.bth.opcode.code(), 0};
   }
   const std::uint64_t full = path_.full_bytes(size);

@@ -50,6 +50,8 @@ class IbAnswers {
   IbAnswers& operator=(const IbAnswers&) = delete;
   ~IbAnswers();
 
+  // The first request of the capture is the first one of the connection.
+  void begin_with_handshake() { begun_before_ = false; }
   // Registers a request. `origin` is that of the responder, here and below.
   void expect(const Origin& origin, const Request& request);
   // Handles a request that was sent again. Returns the PSN that identifies the open request with
@@ -110,6 +112,7 @@ class IbAnswers {
   std::deque<Open> open_;  // in the order of their PSNs; the first is incomplete
   std::deque<Early> early_;
   bool requests_lost_ = false;              // a repeated request may be among them
+  bool begun_before_ = true;                // there may be requests before the first one
   std::uint64_t now_ = 0;                   // packets of the connection
   std::optional<std::uint32_t> first_psn_;  // of the first request
   std::uint32_t end_psn_ = 0;               // after the last request, as far as its width is known

@@ -36,7 +36,10 @@ class IbConnection {
   ~IbConnection();
 
   // Set what the connection manager's messages contain: the first PSN of a side, and the path MTU.
-  void begin(Side side, std::uint32_t psn) { half(side).order.begin(psn); }
+  void begin(Side side, std::uint32_t psn) {
+    half(side).order.begin(psn);
+    half(side).answers.begin_with_handshake();
+  }
   void set_mtu(std::uint32_t mtu_bytes) { path_.mtu_bytes = mtu_bytes; }
 
   void on_packet(Side side, const IbSegment& segment);

@@ -1,6 +1,7 @@
 #include "capture/infiniband/ib_manager.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace weft::capture {
 namespace {
@@ -61,14 +62,20 @@ IbManager::Known* IbManager::find(const Envelope& envelope, std::uint32_t local_
   return nullptr;
 }
 
-// A REQ with the same id again is a retransmission. The IP CM service puts its own header before
+// A REQ with the same id again is a retransmission, which may even be captured behind the end of
+// the connection; then its queue pair and PSN tell. The IP CM service puts its own header before
 // the user's private data (Annex A11).
 void IbManager::on_request(const Envelope& envelope, Bytes bytes) {
   const auto message = wire::CmRequest::parse(bytes);
   if (!message) return;
   const auto repeated = std::ranges::find_if(known_, [&](const Known& known) {
-    return !known.ended && known.active == envelope.source &&
-           known.passive == envelope.destination && known.active_id == message->local_id;
+    const bool same_id = known.active == envelope.source && known.passive == envelope.destination &&
+                         known.active_id == message->local_id;
+    const bool same_queue_pair =
+        known.queue_pair == message->local_qp && known.starting_psn == message->starting_psn;
+    const std::int64_t since_ns =
+        envelope.stamp.time_ns - known.connection->connection().last.time_ns;
+    return same_id && (!known.ended || (same_queue_pair && since_ns < repeated_ns));
   });
   if (repeated != known_.end()) return repeated->connection->count(envelope.stamp);
   // This bounds the memory: the oldest connection is no longer found by its ids.
@@ -80,7 +87,30 @@ void IbManager::on_request(const Envelope& envelope, Bytes bytes) {
   known_.push_back({.active = envelope.source,
                     .passive = envelope.destination,
                     .active_id = message->local_id,
+                    .queue_pair = message->local_qp,
+                    .starting_psn = message->starting_psn,
                     .connection = &connection});
+  take_early(envelope, message->local_id);
+}
+
+void IbManager::keep_early(const Envelope& envelope, wire::CmAttribute attribute, Bytes message,
+                           std::uint32_t active_id) {
+  if (early_.size() == most_early) early_.pop_front();
+  early_.push_back({envelope, attribute, {message.begin(), message.end()}, active_id});
+}
+
+void IbManager::take_early(const Envelope& envelope, std::uint32_t active_id) {
+  const auto answers = [&](const Early& early) {
+    return early.active_id == active_id && early.envelope.source == envelope.destination &&
+           early.envelope.destination == envelope.source &&
+           envelope.stamp.time_ns - early.envelope.stamp.time_ns <= early_ns;
+  };
+  const auto found = std::ranges::find_if(early_, answers);
+  if (found == early_.end()) return;
+  const Early early = std::move(*found);
+  early_.erase(found);
+  if (early.attribute == wire::CmAttribute::reply) return on_reply(early.envelope, early.message);
+  on_reject(early.envelope, early.message);
 }
 
 // Only the first REP counts; the active side may receive several.
@@ -88,7 +118,7 @@ void IbManager::on_reply(const Envelope& envelope, Bytes bytes) {
   const auto message = wire::CmReply::parse(bytes);
   if (!message) return;
   Known* known = find(envelope, message->local_id, message->remote_id);
-  if (!known) return;
+  if (!known) return keep_early(envelope, wire::CmAttribute::reply, bytes, message->remote_id);
   known->connection->count(envelope.stamp);
   if (known->replied) return;
   known->replied = true;
@@ -102,7 +132,8 @@ void IbManager::on_reject(const Envelope& envelope, Bytes bytes) {
   const auto message = wire::CmReject::parse(bytes);
   if (!message) return;
   Known* known = find(envelope, message->local_id, message->remote_id);
-  if (!known || known->ended) return;
+  if (!known) return keep_early(envelope, wire::CmAttribute::reject, bytes, message->remote_id);
+  if (known->ended) return;
   known->ended = true;
   known->connection->count(envelope.stamp);
   known->connection->connection().reject_reason = message->reason;

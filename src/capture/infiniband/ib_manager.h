@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <vector>
 
 #include "capture/infiniband/ib_connection.h"
 #include "weft/capture/connection.hpp"
@@ -63,11 +64,30 @@ class IbManager {
     HostAddress passive;
     std::uint32_t active_id = 0;
     std::uint32_t passive_id = 0;
+    std::uint32_t queue_pair = 0;    // of the active side
+    std::uint32_t starting_psn = 0;  // of the passive side
     bool replied = false;
     bool ended = false;
     IbConnection* connection = nullptr;
   };
 
+  // A REP or REJ whose REQ was not captured yet: where packets are captured out of order, it may
+  // come after. Ids are not used again within the time in which a REQ is repeated, which is about a
+  // minute.
+  struct Early {
+    Envelope envelope;
+    wire::CmAttribute attribute;
+    std::vector<std::byte> message;
+    std::uint32_t active_id = 0;
+  };
+  static constexpr std::size_t most_early = 64;
+  // How long after the end of a connection a retransmission of its REQ may be captured.
+  static constexpr std::int64_t repeated_ns = 100'000'000;
+  static constexpr std::int64_t early_ns = 60'000'000'000;
+
+  void keep_early(const Envelope& envelope, wire::CmAttribute attribute, Bytes message,
+                  std::uint32_t active_id);
+  void take_early(const Envelope& envelope, std::uint32_t active_id);
   void on_request(const Envelope& envelope, Bytes message);
   void on_reply(const Envelope& envelope, Bytes message);
   void on_reject(const Envelope& envelope, Bytes message);
@@ -79,6 +99,7 @@ class IbManager {
 
   Events& events_;
   std::deque<Known> known_;
+  std::deque<Early> early_;
 };
 
 }  // namespace weft::capture

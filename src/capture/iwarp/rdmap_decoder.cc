@@ -150,6 +150,7 @@ void RdmapDecoder::without_header(Side side, const Fpdu& fpdu) {
 void RdmapDecoder::note_lost(Side side, std::uint64_t bytes) {
   Half& own = half(side);
   own.lost_since_send += bytes;
+  own.inside_unknown = true;
   own.lost_since_write += bytes;
   own.requests.on_requests_lost(bytes);
   half(other(side)).requests.on_answers_lost(bytes);
@@ -179,7 +180,9 @@ void RdmapDecoder::tagged(Segment segment, const wire::TaggedView& view) {
   report(segment, Violation::Kind::bad_header, static_cast<std::uint64_t>(segment.opcode));
 }
 
+// Segments of two messages do not mix (RFC 5041 §5.3), so a Write that comes next begins there.
 void RdmapDecoder::untagged(Segment segment, const wire::UntaggedView& view) {
+  segment.own.inside_unknown = false;
   if (view.queue() != queue_of(segment.opcode)) {
     return report(segment, Violation::Kind::bad_header, view.queue(), queue_of(segment.opcode));
   }
@@ -218,7 +221,8 @@ void RdmapDecoder::write(const Segment& segment, const wire::TaggedView& view) {
                          (view.stag() == own.write_stag && ahead <= own.lost_since_write));
   // Tagged messages have no MSN on the wire, so the decoder numbers them itself.
   if (!continues) ++own.write_message;
-  bool first = !continues;
+  // Nor do they tell where they begin: what was lost may have been the beginning of this one.
+  bool first = !continues && !own.inside_unknown;
   for_each_part(segment.payload, segment.missing, segment.header_bytes,
                 [&](const PayloadPart& part) {
                   sink_.on_write(segment.origin, {.message = own.write_message,
@@ -231,6 +235,7 @@ void RdmapDecoder::write(const Segment& segment, const wire::TaggedView& view) {
                                                   .last = part.is_end && segment.last});
                   first = false;
                 });
+  own.inside_unknown = false;
   own.write_open = !segment.last;
   own.write_stag = view.stag();
   own.write_offset = view.tagged_offset() + segment.payload.size();
@@ -239,6 +244,7 @@ void RdmapDecoder::write(const Segment& segment, const wire::TaggedView& view) {
 
 // A Write of the application whose end was lost before it has ended.
 void RdmapDecoder::control_word(const Segment& segment) {
+  segment.own.inside_unknown = false;
   segment.own.write_open = false;
   segment.own.lost_since_write = 0;
   ++control_words_;
@@ -354,6 +360,7 @@ void RdmapDecoder::atomic_request(const Segment& segment, const wire::UntaggedVi
 
 // Passes on a Read Response. If its request is known, the sink offset is translated to the source.
 void RdmapDecoder::answer(const Segment& segment, const wire::TaggedView& view) {
+  segment.own.inside_unknown = false;
   const auto match = segment.peer.requests.match({.frame = segment.origin.stamp.frame,
                                                   .sink_stag = view.stag(),
                                                   .sink_offset = view.tagged_offset(),

@@ -23,6 +23,7 @@ class RdmapDecoder {
   void on_lost(Side side, const Stamp& stamp, const Hole& hole);
   // The capture began in the middle of the side's stream, so its earlier messages are unknown.
   void begin_in_mid_stream(Side side) {
+    half(side).inside_unknown = true;
     half(side).requests.begin_in_mid_stream();
     half(other(side)).requests.begin_with_answers_unknown();
   }
@@ -50,6 +51,9 @@ class RdmapDecoder {
     std::uint32_t send_msn = 0;  // MSN of the current or last Send; 0: none yet
     bool send_open = false;
     std::uint32_t send_offset = 0;  // expected message offset
+    // What comes next may be in the middle of a Write: the capture began there, or bytes were lost,
+    // and no other message has come since.
+    bool inside_unknown = false;
     bool write_open = false;
     std::uint64_t write_message = 0;
     std::uint32_t write_stag = 0;
