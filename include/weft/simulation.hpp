@@ -108,7 +108,8 @@ class World {
   // Host::open() starts a new process.
   WEFT_API void kill(const Host& host);
   [[nodiscard]] WEFT_API bool is_alive(const Host& host) const;  // it has a process
-  // The latency, rate and losses between two hosts, in both directions, for what is sent from now on.
+  // The latency, rate and losses between two hosts, in both directions, for what is sent from now
+  // on.
   WEFT_API void set_link(const Host& a, const Host& b, const Link& link);
   // Nothing passes between the hosts until mend(): as an unplugged cable. TCP then sends again what
   // was lost.

@@ -56,6 +56,9 @@ class TrafficFan final : public TrafficSink {
   void on_gap(const Origin& origin, const Gap& gap) override {
     for (auto* sink : sinks_) sink->on_gap(origin, gap);
   }
+  void on_window_probe(const Origin& origin) override {
+    for (auto* sink : sinks_) sink->on_window_probe(origin);
+  }
   void on_late(const Origin& origin, std::int64_t delay_ns) override {
     for (auto* sink : sinks_) sink->on_late(origin, delay_ns);
   }

@@ -24,6 +24,7 @@
 
 #include "capture/report/report.h"
 #include "cli/dissect_output.h"
+#include "cli/live_view.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
 #include "weft/capture/analysis.hpp"
@@ -274,18 +275,20 @@ void wait_for(const capture::PacketSource& source) {
 // Reads until the end of the source. An endless source (live, --follow) is read until Ctrl-C, and
 // its output is flushed whenever it has no packet. Returns false if Ctrl-C came before the end.
 bool read_all(capture::PacketSource& source, bool endless, capture::Analysis& analysis,
-              capture::Report& report) {
+              capture::Report& report, LiveView& view) {
   Progress progress(!endless);
   capture::RawPacket packet;
   while (!stop_requested) {
     if (source.next(packet)) {
       analysis.add(packet);
       progress.update(source.bytes_read(), source.bytes_in_all());
+      view.on_packet();
       continue;
     }
     if (stop_requested) break;  // the source may have stopped in the middle
     if (!endless || !source.problem().empty()) return true;
     // All that is known is shown before the wait, because the next packet may take long.
+    view.on_pause();
     report.flush();
     if (std::fflush(stdout) != 0) fail_output();
     wait_for(source);
@@ -308,6 +311,17 @@ capture::ReportOptions report_options(const DissectOptions& options, const std::
   wanted.colours = is_coloured(STDOUT_FILENO);
   wanted.name = name;
   return wanted;
+}
+
+// CSV has no place for what is not final. A summary on a terminal has an overview until it comes.
+LiveView::Form live_form(const DissectOptions& options) {
+  using Form = LiveView::Form;
+  const bool endless = options.follow || !options.live.empty();
+  const bool summary = options.lists.count() == 0;
+  if (!endless || options.csv || (!summary && !options.lists.findings)) return Form::nothing;
+  if (!summary) return Form::findings;
+  if (options.json) return Form::with_lines;
+  return isatty(STDOUT_FILENO) != 0 ? Form::with_overview : Form::findings;
 }
 
 std::unique_ptr<capture::Report> make_report(const DissectOptions& options,
@@ -405,7 +419,11 @@ int dissect_one(const DissectOptions& options, const capture::Selection& selecti
 
   report->begin();
   const bool endless = options.follow || !options.live.empty();
-  const bool whole = read_all(*source, endless, analysis, *report);
+  bool whole = false;
+  {
+    LiveView view(live_form(options), output, *report, analysis, name);
+    whole = read_all(*source, endless, analysis, *report, view);
+  }
   // This is done after Ctrl-C as well: what was read so far is analyzed to its end.
   analysis.finish();
   output.finish(!whole);

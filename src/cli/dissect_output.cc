@@ -95,19 +95,54 @@ void DissectOutput::on_command(const capture::StorageCommand& command) {
   if (packets_) packets_->add(command);
 }
 
+// A finding that the capture is not complete enough to support is left out.
+bool DissectOutput::shows(const capture::Finding& finding) const {
+  return selection_.takes(finding, analysis_) &&
+         is_supported(finding, analysis_.connections()[finding.connection]) &&
+         (!severity_ || severity_of(finding) >= *severity_);
+}
+
 void DissectOutput::on_finding(const capture::Finding& finding) {
-  if (!selection_.takes(finding, analysis_)) return;
-  // A finding that the capture is not complete enough to support is left out.
-  if (!is_supported(finding, analysis_.connections()[finding.connection])) return;
+  if (!shows(finding)) return;
   const capture::Severity severity = severity_of(finding);
-  if (severity_ && severity < *severity_) return;
   selection_.note(finding.connection);
   ++findings_;
   // A severity that was asked for is what counts as a failure, notes included.
   if (severity_ || severity > capture::Severity::note) ++failures_;
   if (wanted_.findings) report_.finding(finding, analysis_);
+  if (!wanted_.findings && at_once_) at_once_(finding);
   if (html_) html_->finding(finding, analysis_);
   if (packets_) packets_->add(finding);
+}
+
+// Only the end of the trace shows that a side was silent, or did not answer any more.
+bool FindingNews::is_new(const capture::Finding& finding) {
+  namespace kind = capture::finding;
+  if (finding.kind == kind::one_direction || finding.kind == kind::retries_exhausted) return false;
+  // The slowest one changes, and the finding with it.
+  const bool slowest = finding.kind == kind::slow_answer ||
+                       finding.kind == kind::slow_acknowledgement ||
+                       finding.kind == kind::slow_reply;
+  const std::uint64_t frame = slowest || finding.stamps.empty() ? 0 : finding.stamps.front().frame;
+  return shown_[finding.connection].emplace(finding.kind, frame).second;
+}
+
+void DissectOutput::show_news(const std::function<void(const capture::Finding&)>& show) {
+  struct News final : capture::FindingSink {
+    News(DissectOutput& output, const std::function<void(const capture::Finding&)>& show)
+        : output_(output), show_(show) {}
+    void on_finding(const capture::Finding& finding) override {
+      if (output_.shows(finding) && output_.news_.is_new(finding)) show_(finding);
+    }
+
+   private:
+    DissectOutput& output_;
+    const std::function<void(const capture::Finding&)>& show_;
+  } news(*this, show);
+  traffic_findings_.report_so_far(news);
+  credit_findings_.report_so_far(news);
+  latency_findings_.report_so_far(news);
+  stall_findings_.report_so_far(news);
 }
 
 void DissectOutput::on_management(const capture::ManagementDatagram& datagram) {
@@ -121,6 +156,7 @@ void DissectOutput::on_forget(capture::ConnectionId id) {
   if (packets_) packets_->add(connection);
   const bool shown = selection_.shows(connection, analysis_);
   selection_.with_selected.erase(id);
+  news_.forget(id);
   if (!shown) return;
   report_.forgotten(connection, results());
   if (html_) html_->forgotten(connection, results());

@@ -3,8 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -24,6 +28,19 @@
 #include "weft/capture/traffic_findings.hpp"
 
 namespace weft::cli {
+
+// Remembers which of the findings that are collected until the end were shown before it. What
+// happens again on the same side of a connection is not news.
+class FindingNews {
+ public:
+  // Returns whether the finding is new, and remembers it.
+  bool is_new(const capture::Finding& finding);
+  void forget(capture::ConnectionId connection) { shown_.erase(connection); }
+
+ private:
+  using Key = std::pair<std::string_view, std::uint64_t>;  // kind and first frame
+  std::map<capture::ConnectionId, std::set<Key>> shown_;
+};
 
 class DissectOutput final : private capture::OperationSink,
                             private capture::RpcSink,
@@ -49,6 +66,27 @@ class DissectOutput final : private capture::OperationSink,
   [[nodiscard]] capture::PacketExport& collected() { return *packets_; }
   // Adds the clocks that were corrected to the quality of the capture.
   void set_clocks(std::vector<capture::ClockDifference> clocks) { clocks_ = std::move(clocks); }
+  // Passes to `show` the selected findings that are collected until the end, as far as they are
+  // known, each only once. Call it now and then while an endless input is read.
+  void show_news(const std::function<void(const capture::Finding&)>& show);
+  // Also passes the findings that are known at once to `show`, while it is set, unless the report
+  // lists findings anyway. Not those of finish().
+  void show_at_once(std::function<void(const capture::Finding&)> show) {
+    at_once_ = std::move(show);
+  }
+  // Returns whether the selection includes the connection.
+  [[nodiscard]] bool shows(const capture::Connection& connection) const {
+    return selection_.shows(connection, analysis_);
+  }
+  // What is known so far. Valid until the next packet is analyzed.
+  [[nodiscard]] capture::Results results() const {
+    capture::Results results{analysis_, statistics_, rpcs_,
+                             storage_,  findings_,   quality_.quality()};
+    results.quality.stopped = stopped_;
+    results.quality.clocks = clocks_;
+    results.times = &times_;
+    return results;
+  }
   // Call at the end of the trace. `stopped`: its input was not read to the end.
   void finish(bool stopped);
   // The number of selected findings that are reason for a status other than 0.
@@ -69,14 +107,7 @@ class DissectOutput final : private capture::OperationSink,
   void on_finding(const capture::Finding& finding) override;
   void on_management(const capture::ManagementDatagram& datagram) override;
   void on_forget(capture::ConnectionId connection) override;
-  [[nodiscard]] capture::Results results() const {
-    capture::Results results{analysis_, statistics_, rpcs_,
-                             storage_,  findings_,   quality_.quality()};
-    results.quality.stopped = stopped_;
-    results.quality.clocks = clocks_;
-    results.times = &times_;
-    return results;
-  }
+  [[nodiscard]] bool shows(const capture::Finding& finding) const;
 
   capture::Analysis& analysis_;
   capture::Selection selection_;
@@ -95,6 +126,8 @@ class DissectOutput final : private capture::OperationSink,
   std::optional<Extraction> extraction_;
   std::optional<capture::HtmlReport> html_;
   std::optional<capture::PacketExport> packets_;
+  FindingNews news_;
+  std::function<void(const capture::Finding&)> at_once_;
   std::uint64_t findings_ = 0;
   std::uint64_t failures_ = 0;
   bool stopped_ = false;

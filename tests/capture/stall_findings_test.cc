@@ -201,6 +201,35 @@ TEST(StallFindings, AClosedWindowIsReported) {
   EXPECT_TRUE(Judged(closed_for(ms / 2, true)).findings.empty());
 }
 
+// Linux probes without data, and with the sequence number before the next one; others with one byte
+// of new data. An acknowledgement is no probe.
+TEST(StallFindings, ProbesOfAClosedWindowAreNamed) {
+  constexpr std::size_t sequence_low_at = 14 + 20 + 7;
+  for (const std::size_t probe_bytes : {0, 1}) {
+    MadeCapture capture;
+    IwarpTalk talk(capture, {}, {});
+    talk.connect();
+    talk.fpdu(Side::a, weft::test::send(1, message_bytes(1, 100)));
+    talk.tcp().acknowledge(Side::b);
+    set_window(capture, std::byte{0});
+    talk.tcp().acknowledge(Side::a);
+    for (int i = 0; i < 3; ++i) {
+      const std::size_t from = capture.size();
+      const std::vector<std::byte> byte(probe_bytes);
+      talk.tcp().segment(Side::a, byte, wire::tcp_flag::ack);
+      std::byte& low = capture.back().bytes[sequence_low_at];
+      ASSERT_NE(low, std::byte{0});
+      if (probe_bytes == 0) low = static_cast<std::byte>(std::to_integer<unsigned>(low) - 1);
+      delay(capture, from, 300 * ms);
+    }
+    const Judged judged(capture);
+    ASSERT_EQ(judged.findings.size(), 1U) << probe_bytes;
+    EXPECT_EQ(judged.findings[0].kind, finding::zero_window);
+    EXPECT_NE(judged.findings[0].sentence.find("sent 3 persist probes"), std::string::npos)
+        << judged.findings[0].sentence;
+  }
+}
+
 TEST(StallFindings, TheWindowOfASideThatResetsIsNotClosed) {
   MadeCapture capture;
   IwarpTalk talk(capture, {}, {});

@@ -15,6 +15,7 @@ import io
 import json
 import os
 import pathlib
+import pty
 import re
 import shutil
 import signal
@@ -734,6 +735,87 @@ class Endless(unittest.TestCase):
             rest, said = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 0, said)
         self.assertEqual("".join(lines).splitlines() + rest.splitlines(), everything)
+
+    @contextlib.contextmanager
+    def stored_and_open(self, capture):
+        """A stored capture as a file that may still grow."""
+        zstd = libraries.needs("zstd")
+        with tempfile.TemporaryDirectory() as folder:
+            growing = pathlib.Path(folder) / "growing.pcap"
+            subprocess.run([zstd, "-dcq", CAPTURES / f"{capture}.pcap.zst", "-o", growing],
+                           check=True)
+            yield growing
+
+    def test_findings_come_while_it_reads(self):
+        with self.stored_and_open("rxe_loss_in") as growing:
+            process = self.start("--follow", "--json", "--findings", growing)
+            early = [json.loads(process.stdout.readline()) for _ in range(2)]
+            process.send_signal(signal.SIGINT)
+            rest, said = process.communicate(timeout=60)
+        final = [json.loads(line) for line in rest.splitlines()]
+        self.assertEqual(process.returncode, 1, said)
+        self.assertEqual([one["so_far"] for one in early], [True, True])
+        # All of the file was read by then, so they are as they are at the end.
+        for one in early:
+            del one["so_far"]
+        self.assertEqual(early, final)
+
+    def test_findings_of_a_summary_come_while_it_reads(self):
+        """Those that are known at once, and those that are collected."""
+        with self.stored_and_open("rxe_errors") as growing:
+            process = self.start("--follow", growing)
+            seen = set()
+            while not {"refused", "repeated"} <= seen:
+                line = process.stdout.readline()
+                self.assertRegex(line, r"^\[\d+\] (note|warning|error) \S+")
+                seen.add(line.split()[2].rstrip(":"))
+            process.send_signal(signal.SIGINT)
+            rest, said = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 1, said)
+        self.assertIn("growing.pcap: ", rest)
+        self.assertIn("findings: --findings lists them", rest)
+
+    def test_json_has_a_line_each_second(self):
+        everything = json.loads(dissect("--json", "rxe_rping.pcap.zst").stdout.splitlines()[-1])
+        with self.stored_and_open("rxe_rping") as growing:
+            process = self.start("--follow", "--json", growing)
+            first, second = (json.loads(process.stdout.readline()) for _ in range(2))
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=60)
+        self.assertEqual(first, second)
+        self.assertEqual(first["type"], "live")
+        for name in ("frames", "wire_bytes", "connections", "operations", "last_ns"):
+            self.assertEqual(first[name], everything[name], name)
+
+    def test_a_terminal_has_an_overview(self):
+        """It is replaced each second, and removed before the summary."""
+        main, terminal = pty.openpty()
+        self.addCleanup(os.close, main)
+        with self.stored_and_open("rxe_loss_in") as growing:
+            process = subprocess.Popen(
+                [libraries.WEFT, "dissect", "--follow", growing], stdin=subprocess.DEVNULL,
+                stdout=terminal, stderr=subprocess.PIPE, env={**os.environ, "TERM": "xterm"})
+            self.addCleanup(process.stderr.close)
+            self.addCleanup(process.kill)
+            os.close(terminal)
+            shown = b""
+            while shown.count(b"Ctrl-C ends it") < 2:
+                shown += os.read(main, 65536)
+            process.send_signal(signal.SIGINT)
+            rest = b""
+            with contextlib.suppress(OSError):  # EIO: the program has ended
+                while data := os.read(main, 65536):
+                    rest += data
+            self.assertEqual(process.wait(timeout=60), 1)
+        first, second = shown.split(b"Ctrl-C ends it")[:2]
+        self.assertIn(b"repeated so far: 10.77.0.2 QP 0x11 sent 53 packets again", first)
+        self.assertIn(b"5097 frames", first)
+        self.assertIn("10.77.0.2 QP 0x11 ⇄ 10.77.0.1 QP 0x11".encode(), second)
+        self.assertRegex(second, rb"\x1b\[\d+A\r\x1b\[J")  # replaces the one before
+        self.assertNotIn(b"so far", second)
+        before, after = rest.split(b"\x1b[J", 1)
+        self.assertNotIn(b"5097 frames, ", before)
+        self.assertIn(b"2 findings: --findings lists them", after)
 
     def test_ctrl_c_prints_the_summary(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -44,6 +44,8 @@ class WEFT_API CreditFindings final : public TrafficSink {
   void on_forget(ConnectionId connection) override;
   // Ends the trace: reports one finding for each side that waited.
   void finish();
+  // Reports to `sink` what was collected so far, and keeps it.
+  void report_so_far(FindingSink& sink);
 
  private:
   class Work;

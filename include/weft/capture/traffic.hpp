@@ -208,6 +208,9 @@ class TrafficSink {
   // iWARP: the TCP of `origin.side` announced that it can receive nothing now (RFC 9293 §3.8.6),
   // or, if `open`, that it can again.
   virtual void on_window(const Origin&, bool /*open*/) {}
+  // iWARP: the TCP of `origin.side` asked whether the window of the other side, which is closed, is
+  // open again (a persist probe, RFC 9293 §3.8.6.1).
+  virtual void on_window_probe(const Origin&) {}
   virtual void on_refusal(const Origin&, const Refusal&) {}
   // Bytes or packets that were seen before were sent again.
   virtual void on_repeat(const Origin&, std::uint64_t /*wire_bytes*/) {}

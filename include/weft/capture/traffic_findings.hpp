@@ -52,7 +52,7 @@ class WEFT_API TrafficFindings final : public ProgressSink, public OperationSink
 
   // Both must outlive this object.
   TrafficFindings(const ConnectionTable& connections, FindingSink& sink)
-      : connections_(connections), sink_(sink) {}
+      : connections_(connections), sink_(&sink) {}
 
   void on_refusal(const Origin& origin, const Refusal& refusal) override;
   void on_acknowledge(const Origin& origin, std::uint32_t psn) override;
@@ -65,6 +65,9 @@ class WEFT_API TrafficFindings final : public ProgressSink, public OperationSink
   void on_forget(ConnectionId connection) override { pairs_.erase(connection); }
   // Ends the trace: reports the findings that were collected.
   void finish();
+  // Reports to `sink` what was collected so far, and keeps it. A series of RNR NAKs is left out
+  // until it has ended.
+  void report_so_far(FindingSink& sink);
 
  private:
   struct Tally {
@@ -132,12 +135,12 @@ class WEFT_API TrafficFindings final : public ProgressSink, public OperationSink
   void end_train(ConnectionId connection, Side side, Train& train, const Stamp* acknowledged);
   void report_repeats(ConnectionId connection, const std::string& name, const Half& half);
   [[nodiscard]] std::string slowing_text(ConnectionId connection, Side side) const;
-  void report_half(ConnectionId connection, Side side, Half& half);
+  void report_half(ConnectionId connection, Side side, const Half& half);
   void report_connection(const Connection& connection);
   void report_all(const Connection& connection);
 
   const ConnectionTable& connections_;
-  FindingSink& sink_;
+  FindingSink* sink_;
   ConnectionMap<Pair> pairs_;
 };
 

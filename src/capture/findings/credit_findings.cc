@@ -35,7 +35,7 @@ constexpr std::uint32_t word_bytes_mask = (1U << word_receives_shift) - 1;
 class CreditFindings::Work {
  public:
   Work(const ConnectionTable& connections, FindingSink& sink)
-      : connections_(connections), sink_(sink) {}
+      : connections_(connections), sink_(&sink) {}
 
   struct Sender {
     // Created by the first acknowledgement with credits.
@@ -58,12 +58,13 @@ class CreditFindings::Work {
   void report_all(ConnectionId id);
   void forget(ConnectionId id) { states_.erase(id); }
   void finish();
+  void report_so_far(FindingSink& sink);
 
  private:
   void report(ConnectionId id, Side side, const CreditWatch& watch, std::string_view what);
 
   const ConnectionTable& connections_;
-  FindingSink& sink_;
+  FindingSink* sink_;
   ConnectionMap<State> states_;
 };
 
@@ -117,7 +118,7 @@ void CreditFindings::Work::report(ConnectionId id, Side side, const CreditWatch&
   const CreditWatch::Waits& waits = watch.waits();
   if (waits.count == 0) return;
   const Connection& connection = connections_[id];
-  sink_.on_finding(
+  sink_->on_finding(
       {finding::credit_stall, id,
        fmt::format("{} had no {} left, {}, and continued when {} had granted more: it waited up "
                    "to {} in all, up to {} at a time.",
@@ -144,6 +145,12 @@ void CreditFindings::Work::report_all(ConnectionId id) {
 void CreditFindings::Work::finish() {
   for (const auto& [id, state] : states_) report_all(id);
   states_.clear();
+}
+
+void CreditFindings::Work::report_so_far(FindingSink& sink) {
+  FindingSink* const own = std::exchange(sink_, &sink);
+  for (const auto& [id, state] : states_) report_all(id);
+  sink_ = own;
 }
 
 // --- Events --------------------------------------------------------------------------------------
@@ -215,6 +222,10 @@ void CreditFindings::on_forget(ConnectionId connection) {
 
 void CreditFindings::finish() {
   work_->finish();
+}
+
+void CreditFindings::report_so_far(FindingSink& sink) {
+  work_->report_so_far(sink);
 }
 
 }  // namespace weft::capture

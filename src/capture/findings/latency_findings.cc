@@ -6,6 +6,7 @@
 #include <bit>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "capture/text/units.h"
 
@@ -210,12 +211,18 @@ void LatencyFindings::finish() {
   pairs_.clear();
 }
 
+void LatencyFindings::report_so_far(FindingSink& sink) {
+  FindingSink* const own = std::exchange(sink_, &sink);
+  for (const Connection& connection : connections_) on_close(connection.id);
+  sink_ = own;
+}
+
 void LatencyFindings::report_delayed(const Connection& connection, Side side, const Half& half) {
   const std::string name = endpoint_text(connection, side);
   const std::string receiver = endpoint_text(connection, other(side));
   const Waits& delayed = half.delayed;
   if (delayed.count >= few_waits) {
-    sink_.on_finding(
+    sink_->on_finding(
         {finding::delayed_acknowledgement, connection.id,
          fmt::format("{} waited {} times for a delayed acknowledgement, after {} % of its messages "
                      "and for {} in all, which is {} % of the connection's time: it held back "
@@ -228,7 +235,7 @@ void LatencyFindings::report_delayed(const Connection& connection, Side side, co
   }
   const Waits& late = half.taken_late;
   if (late.count >= few_taken_late && percent_of(late.count, half.slow) >= plateau_percent) {
-    sink_.on_finding(
+    sink_->on_finding(
         {finding::delayed_acknowledgement, connection.id,
          fmt::format("{} acknowledged messages of {} after about 40 ms, {} times, which is {} % of "
                      "them, and went on only then: {} in all, {} % of the connection's time. That "
@@ -246,7 +253,7 @@ void LatencyFindings::report(const Connection& connection, Side side, const Half
   report_delayed(connection, side, half);
   const Waits& timers = half.timers;
   if (timers.count > 0) {
-    sink_.on_finding(
+    sink_->on_finding(
         {finding::retransmission_timer, connection.id,
          fmt::format(
              "{} was silent until its retransmission timer expired, {}, for {} in all, "
@@ -268,7 +275,7 @@ void LatencyFindings::report_answers(const Connection& connection, Side side, co
     any.kind = kind;
     const bool request = any.is_request();
     if (!answers.is_far(request || !tcp ? far_from_ns : far_acknowledgement_ns)) continue;
-    sink_.on_finding(
+    sink_->on_finding(
         {request ? finding::slow_answer : finding::slow_acknowledgement,
          connection.id,
          fmt::format("One {} of {} was {} {}.", to_string(kind), endpoint_text(connection, side),
@@ -281,12 +288,12 @@ void LatencyFindings::report_answers(const Connection& connection, Side side, co
 void LatencyFindings::report_replies(const Connection& connection, Side side, const Half& half) {
   for (const auto& [name, answers] : half.procedures) {
     if (!answers.is_far(far_from_ns)) continue;
-    sink_.on_finding({finding::slow_reply,
-                      connection.id,
-                      fmt::format("One {} of {} was answered {}.", name,
-                                  endpoint_text(connection, side), answers.text("calls")),
-                      {answers.slowest_request, answers.slowest_answer},
-                      answers.slowest_xid});
+    sink_->on_finding({finding::slow_reply,
+                       connection.id,
+                       fmt::format("One {} of {} was answered {}.", name,
+                                   endpoint_text(connection, side), answers.text("calls")),
+                       {answers.slowest_request, answers.slowest_answer},
+                       answers.slowest_xid});
   }
 }
 

@@ -43,7 +43,7 @@ class LatencyFindings final : public ProgressSink, public OperationSink {
 
   // Both must outlive this object.
   LatencyFindings(const ConnectionTable& connections, FindingSink& sink)
-      : connections_(connections), sink_(sink) {}
+      : connections_(connections), sink_(&sink) {}
 
   void on_operation(const Operation& operation) override;
   void on_rpc(const Rpc& rpc);
@@ -52,6 +52,8 @@ class LatencyFindings final : public ProgressSink, public OperationSink {
   void on_forget(ConnectionId connection) override;
   // Ends the trace: reports one finding for each kind of wait of each side.
   void finish();
+  // Reports to `sink` what was collected so far, and keeps it.
+  void report_so_far(FindingSink& sink);
 
  private:
   struct Waits {
@@ -113,7 +115,7 @@ class LatencyFindings final : public ProgressSink, public OperationSink {
   static void add_acknowledgement(Half& own, const Operation& operation);
 
   const ConnectionTable& connections_;
-  FindingSink& sink_;
+  FindingSink* sink_;
   ConnectionMap<std::array<Half, 2>> pairs_;
   std::size_t procedures_ = 0;  // in all of them
 };

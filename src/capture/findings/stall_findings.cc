@@ -100,6 +100,10 @@ void StallFindings::on_window(const Origin& origin, bool open) {
   half.window_closed.reset();
 }
 
+void StallFindings::on_window_probe(const Origin& origin) {
+  ++note(origin).halves[origin.side == Side::a ? 1 : 0].probes;
+}
+
 // A silence while a Send or Write was outstanding counts if it ended with the acknowledgement:
 // after anything else, the requester may not have asked for one before. The event that ends an
 // operation may come here before it comes as an event.
@@ -128,11 +132,17 @@ void StallFindings::finish() {
   pairs_.clear();
 }
 
-void StallFindings::report(const Connection& connection, Side side, Half& half) {
+void StallFindings::report_so_far(FindingSink& sink) {
+  FindingSink* const own = std::exchange(sink_, &sink);
+  for (const Connection& connection : connections_) on_close(connection.id);
+  sink_ = own;
+}
+
+void StallFindings::report(const Connection& connection, Side side, const Half& half) {
   const std::string name = endpoint_text(connection, side);
   const std::string peer = endpoint_text(connection, other(side));
   if (const Tally& silences = half.silences; silences.count > 0) {
-    sink_.on_finding(
+    sink_->on_finding(
         {finding::silence, connection.id,
          fmt::format("Nothing new came from either side, {}, for {} in all and {} at most, "
                      "while {} waited for an answer or acknowledgement of {}.",
@@ -140,17 +150,21 @@ void StallFindings::report(const Connection& connection, Side side, Half& half) 
                      duration_text(silences.longest_ns), name, peer),
          silences.stamps});
   }
+  Tally closed = half.closed_windows;
   if (half.window_closed &&
       connection.last.time_ns - half.window_closed->time_ns >= short_window_ns) {
-    half.closed_windows.add(*half.window_closed, connection.last);
+    closed.add(*half.window_closed, connection.last);
   }
-  if (const Tally& closed = half.closed_windows; closed.count > 0) {
-    sink_.on_finding({finding::zero_window, connection.id,
-                      fmt::format("{} closed its TCP window {}, for {} in all and {} at most: it "
-                                  "did not read what it had received, and {} could only probe.",
-                                  name, times_text(closed.count), duration_text(closed.total_ns),
-                                  duration_text(closed.longest_ns), peer),
-                      closed.stamps});
+  if (closed.count > 0) {
+    sink_->on_finding(
+        {finding::zero_window, connection.id,
+         fmt::format("{} closed its TCP window {}, for {} in all and {} at most: it "
+                     "did not read what it had received, and {} {}.",
+                     name, times_text(closed.count), duration_text(closed.total_ns),
+                     duration_text(closed.longest_ns), peer,
+                     half.probes == 0 ? "could not send"
+                                      : "sent " + count_text(half.probes, "persist probe")),
+         closed.stamps});
   }
   report_retries(connection, side, half.retries);
 }
@@ -161,7 +175,7 @@ void StallFindings::report_retries(const Connection& connection, Side side,
   const bool reliable =
       connection.transport == Transport::rc || connection.transport == Transport::xrc;
   if (!reliable || retries.rounds < few_rounds) return;
-  sink_.on_finding(
+  sink_->on_finding(
       {finding::retries_exhausted, connection.id,
        fmt::format("{} sent the same request {} more times, and {} did not answer any of them. "
                    "After its last retry a queue pair fails (IBV_WC_RETRY_EXC_ERR).",

@@ -28,7 +28,7 @@ class StallFindings final : public ProgressSink, public OperationSink {
 
   // Both must outlive this object.
   StallFindings(const ConnectionTable& connections, FindingSink& sink)
-      : connections_(connections), sink_(sink) {}
+      : connections_(connections), sink_(&sink) {}
 
   void on_operation(const Operation& operation) override;
   void on_repeat(const Origin& origin, std::uint64_t wire_bytes) override;
@@ -37,11 +37,14 @@ class StallFindings final : public ProgressSink, public OperationSink {
   void on_received(const Origin& origin, std::uint64_t position) override;
   void on_refusal(const Origin& origin, const Refusal& refusal) override;
   void on_window(const Origin& origin, bool open) override;
+  void on_window_probe(const Origin& origin) override;
   void on_end(const Origin& origin, bool reset) override;
   void on_close(ConnectionId connection) override;
   void on_forget(ConnectionId connection) override { pairs_.erase(connection); }
   // Ends the trace: reports one finding for each kind of stall of each side.
   void finish();
+  // Reports to `sink` what was collected so far, and keeps it.
+  void report_so_far(FindingSink& sink);
 
  private:
   struct Tally {
@@ -63,6 +66,7 @@ class StallFindings final : public ProgressSink, public OperationSink {
     Tally silences;
     std::optional<Stamp> window_closed;
     Tally closed_windows;
+    std::uint64_t probes = 0;  // of the other side, while the window was closed
   };
   struct Pair {
     std::array<Half, 2> halves;
@@ -77,11 +81,11 @@ class StallFindings final : public ProgressSink, public OperationSink {
   Pair& note(const Origin& origin);
   // The same, and it shows that the side answers: retries of the other side have ended.
   void note_answer(const Origin& origin);
-  void report(const Connection& connection, Side side, Half& half);
+  void report(const Connection& connection, Side side, const Half& half);
   void report_retries(const Connection& connection, Side side, const Retries& retries);
 
   const ConnectionTable& connections_;
-  FindingSink& sink_;
+  FindingSink* sink_;
   ConnectionMap<Pair> pairs_;
 };
 

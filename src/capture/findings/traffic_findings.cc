@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "capture/text/units.h"
 #include "wire/hello.h"
@@ -107,7 +108,7 @@ std::string TrafficFindings::endpoint_name(ConnectionId connection, Side side) c
 
 void TrafficFindings::report(std::string_view kind, ConnectionId connection,
                              const std::vector<Stamp>& stamps, std::string sentence) {
-  sink_.on_finding({kind, connection, std::move(sentence), stamps});
+  sink_->on_finding({kind, connection, std::move(sentence), stamps});
 }
 
 // --- Reported at once ----------------------------------------------------------------------------
@@ -133,7 +134,7 @@ void TrafficFindings::on_refusal(const Origin& origin, const Refusal& refusal) {
                               refusal_text(refusal)),
                   {origin.stamp}};
   if (refusal.has_key) finding.keys.push_back(refusal.key);
-  sink_.on_finding(finding);
+  sink_->on_finding(finding);
 }
 
 // An acknowledgement of the packet, or of a later one, ends the series of RNR NAKs.
@@ -245,8 +246,24 @@ void TrafficFindings::finish() {
   pairs_.clear();
 }
 
+void TrafficFindings::report_so_far(FindingSink& sink) {
+  FindingSink* const own = std::exchange(sink_, &sink);
+  for (const Connection& connection : connections_) {
+    if (const Pair* pair = pairs_.find(connection.id)) {
+      report_half(connection.id, Side::a, pair->a);
+      report_half(connection.id, Side::b, pair->b);
+    }
+    report_connection(connection);
+  }
+  sink_ = own;
+}
+
 void TrafficFindings::report_all(const Connection& connection) {
   if (Pair* pair = pairs_.find(connection.id)) {
+    for (const Side side : {Side::a, Side::b}) {
+      Train& train = half(connection.id, side).train;
+      if (train.naks.count > 0) end_train(connection.id, side, train, nullptr);
+    }
     report_half(connection.id, Side::a, pair->a);
     report_half(connection.id, Side::b, pair->b);
   }
@@ -266,13 +283,12 @@ void TrafficFindings::report_repeats(ConnectionId connection, const std::string&
                               cost.empty() ? cost : cost + " at most"),
                   repeats.stamps};
   if (probes) finding.severity = Severity::note;
-  sink_.on_finding(finding);
+  sink_->on_finding(finding);
 }
 
 // Reports one finding for each kind of trouble that one side had.
-void TrafficFindings::report_half(ConnectionId connection, Side side, Half& half) {
+void TrafficFindings::report_half(ConnectionId connection, Side side, const Half& half) {
   const std::string name = endpoint_name(connection, side);
-  if (half.train.naks.count > 0) end_train(connection, side, half.train, nullptr);
   if (half.repeats.count > 0) {
     report_repeats(connection, name, half);
   }
@@ -298,7 +314,7 @@ void TrafficFindings::report_half(ConnectionId connection, Side side, Half& half
                                 count_text(half.unanswered.count, "Read or atomic"), name),
                     half.unanswered.stamps};
     if (half.unanswered.amount == 0) finding.severity = Severity::note;
-    sink_.on_finding(finding);
+    sink_->on_finding(finding);
   }
   if (half.marked.count + half.notified.count > 0) {
     report(finding::congestion, connection,

@@ -89,6 +89,10 @@ void IwarpConnection::on_window(Side side, const Stamp& stamp, bool open) {
   if (connection_) shared_.sink.on_window(origin(side, stamp), open);
 }
 
+void IwarpConnection::on_window_probe(Side side, const Stamp& stamp) {
+  if (connection_) shared_.sink.on_window_probe(origin(side, stamp));
+}
+
 // --- Begin ---------------------------------------------------------------------------------------
 
 // Enters the connection into the table once it is known to be MPA, and reports what was lost

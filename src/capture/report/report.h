@@ -105,6 +105,10 @@ class Report {
   virtual void rpc(const Rpc& rpc, const Analysis& analysis) = 0;
   virtual void command(const StorageCommand& command, const Analysis& analysis) = 0;
   virtual void finding(const Finding& finding, const Analysis& analysis) = 0;
+  // A finding that is not final yet: at the end it comes again, as it is then.
+  virtual void finding_so_far(const Finding& finding, const Analysis& analysis) {
+    this->finding(finding, analysis);
+  }
   // Reports that cannot list management datagrams leave them out.
   virtual void management(const ManagementDatagram& /*datagram*/, const Analysis& /*analysis*/) {}
   // Reports a selected connection that is forgotten before the end.

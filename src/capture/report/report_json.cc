@@ -276,12 +276,19 @@ class JsonReport final : public Report {
   void operation(const Operation& operation, const Analysis& /*analysis*/) override;
   void rpc(const Rpc& rpc, const Analysis& analysis) override;
   void command(const StorageCommand& command, const Analysis& analysis) override;
-  void finding(const Finding& finding, const Analysis& analysis) override;
+  void finding(const Finding& finding, const Analysis& /*analysis*/) override {
+    write(finding, false);
+  }
+  void finding_so_far(const Finding& finding, const Analysis& /*analysis*/) override {
+    write(finding, true);
+  }
   void management(const ManagementDatagram& datagram, const Analysis& analysis) override;
   void forgotten(const Connection& connection, const Results& results) override;
   void finish(const Results& results, const Selection& selection) override;
 
  private:
+  void write(const Finding& finding, bool so_far);
+
   std::uint64_t rpcs_ = 0;
 };
 
@@ -356,12 +363,13 @@ void JsonReport::command(const StorageCommand& command, const Analysis& /*analys
   flush_if_full();
 }
 
-void JsonReport::finding(const Finding& finding, const Analysis& /*analysis*/) {
+void JsonReport::write(const Finding& finding, bool so_far) {
   JsonLine line(out());
   line.text("type", "finding").text("kind", finding.kind);
   line.text("severity", to_string(severity_of(finding)));
   line.number("connection", shown_number(finding.connection));
   if (finding.xid) line.hex("xid", *finding.xid);
+  if (so_far) line.boolean("so_far", true);
   line.text("sentence", finding.sentence).array("frames");
   for (const Stamp& stamp : finding.stamps) line.item(stamp.frame);
   line.close(']').array("times_ns");

@@ -44,12 +44,18 @@ class TextReport final : public Report {
   void operation(const Operation& operation, const Analysis& analysis) override;
   void rpc(const Rpc& rpc, const Analysis& analysis) override;
   void command(const StorageCommand& command, const Analysis& analysis) override;
-  void finding(const Finding& finding, const Analysis& analysis) override;
+  void finding(const Finding& finding, const Analysis& /*analysis*/) override {
+    write(finding, "");
+  }
+  void finding_so_far(const Finding& finding, const Analysis& /*analysis*/) override {
+    write(finding, " so far");
+  }
   void management(const ManagementDatagram& datagram, const Analysis& analysis) override;
   void forgotten(const Connection& connection, const Results& results) override;
   void finish(const Results& results, const Selection& selection) override;
 
  private:
+  void write(const Finding& finding, const char* so_far);
   void title(const Analysis& analysis);
   void quality(const Results& results);
   void packets(const Analysis& analysis);
@@ -150,9 +156,9 @@ void TextReport::command(const StorageCommand& command, const Analysis& analysis
   flush_if_full();
 }
 
-void TextReport::finding(const Finding& finding, const Analysis& /*analysis*/) {
-  print("{} {} {}: {}", bold(fmt::format("[{}]", shown_number(finding.connection))),
-        to_string(severity_of(finding)), finding.kind, finding.sentence);
+void TextReport::write(const Finding& finding, const char* so_far) {
+  print("{} {} {}{}: {}", bold(fmt::format("[{}]", shown_number(finding.connection))),
+        to_string(severity_of(finding)), finding.kind, so_far, finding.sentence);
   const char* before = finding.stamps.size() == 1 ? " (frame " : " (frames ";
   for (const Stamp& stamp : finding.stamps) {
     print("{}{}", before, stamp.frame);

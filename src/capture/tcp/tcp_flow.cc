@@ -82,6 +82,7 @@ void TcpFlows::Flow::on_segment(const TcpSegment& segment) {
   if (header.has(ack) && peer.stream.acknowledge(header.acknowledgement)) {
     reader_->on_received(side, segment.stamp, peer.stream.acknowledged());
   }
+  watch_probe(side, segment);
   watch_window(side, segment);
   if (segment.wire_bytes > 0) take_payload(side, segment);
   if (header.has(fin)) {
@@ -109,6 +110,17 @@ void TcpFlows::Flow::watch_window(Side side, const TcpSegment& segment) {
   if (closed == own.window_closed) return;
   own.window_closed = closed;
   reader_->on_window(side, segment.stamp, !closed);
+}
+
+// RFC 9293 §3.8.6.1: a probe has one byte of new data. Linux sends none, with a sequence number
+// that is acknowledged already; an acknowledgement without data has the next one.
+void TcpFlows::Flow::watch_probe(Side side, const TcpSegment& segment) {
+  const auto& header = segment.header;
+  if (!half(other(side)).window_closed || segment.wire_bytes > 1) return;
+  if (header.has(syn) || header.has(fin) || header.has(rst)) return;
+  const TcpStream& stream = half(side).stream;
+  const bool old = stream.position_of(header.sequence) < stream.acknowledged();
+  if (segment.wire_bytes == 1 || old) reader_->on_window_probe(side, segment.stamp);
 }
 
 // Reports a segment that is next while later ones wait.

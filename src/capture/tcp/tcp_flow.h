@@ -54,6 +54,7 @@ class TcpFlows::Flow {
   [[nodiscard]] Side side_of(const TcpSegment& segment) const;
   void announce(Side side);
   void watch_window(Side side, const TcpSegment& segment);
+  void watch_probe(Side side, const TcpSegment& segment);
   void take_payload(Side side, const TcpSegment& segment);
   void report_late(Side side, const TcpSegment& segment);
   void settle(const Stamp& stamp);
