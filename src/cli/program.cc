@@ -7,11 +7,13 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace weft::cli {
@@ -49,32 +51,59 @@ bool gains_privileges(const std::string& path) {
   return geteuid() != 0 && getxattr(path.c_str(), "security.capability", nullptr, 0) > 0;
 }
 
-enum class Kind { dynamic, static_linked, foreign_word_size, no_elf };
+struct Kind {
+  enum class Linked { dynamically, statically, foreign_word_size, no_elf };
+  Linked linked = Linked::no_elf;
+  bool go = false;  // made by the Go compiler
+};
 
 // Only programs of the same word size can load the libraries.
 constexpr int own_bits = 8 * sizeof(void*);
 constexpr unsigned char own_class = own_bits == 64 ? ELFCLASS64 : ELFCLASS32;
 
+// Go's linker names its programs in a note of this owner and type, which holds the build ID. Walks
+// over the notes of a segment: each has a header, its owner and its content, at multiples of four.
+bool has_go_note(std::ifstream& file, const ElfW(Phdr) & segment) {
+  constexpr std::string_view owner("Go\0", 4);
+  constexpr ElfW(Word) go_build_id = 4;
+  constexpr auto padded = [](std::size_t bytes) { return (bytes + 3) & ~std::size_t{3}; };
+  std::string notes(std::min<std::size_t>(segment.p_filesz, 4096), 0);
+  file.seekg(static_cast<std::streamoff>(segment.p_offset));
+  if (!file.read(notes.data(), static_cast<std::streamsize>(notes.size()))) return false;
+  for (std::string_view rest = notes; rest.size() > sizeof(ElfW(Nhdr));) {
+    ElfW(Nhdr) header;
+    std::memcpy(&header, rest.data(), sizeof header);
+    rest.remove_prefix(sizeof header);
+    if (header.n_type == go_build_id && rest.substr(0, header.n_namesz) == owner) return true;
+    rest.remove_prefix(std::min(rest.size(), padded(header.n_namesz) + padded(header.n_descsz)));
+  }
+  return false;
+}
+
 // Reads the ELF headers. A program without an interpreter is not linked dynamically.
 Kind kind_of(const std::string& path) {
+  using Linked = Kind::Linked;
   std::ifstream file(path, std::ios::binary);
   ElfW(Ehdr) header{};
-  if (!file.read(reinterpret_cast<char*>(&header), sizeof header)) return Kind::no_elf;
-  if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return Kind::no_elf;
+  if (!file.read(reinterpret_cast<char*>(&header), sizeof header)) return {};
+  if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return {};
   // Before the other members, which are at other places in a header of the other class.
-  if (header.e_ident[EI_CLASS] != own_class) return Kind::foreign_word_size;
+  if (header.e_ident[EI_CLASS] != own_class) return {Linked::foreign_word_size};
+  Kind kind{Linked::statically};
   for (int i = 0; i < header.e_phnum; ++i) {
     ElfW(Phdr) segment{};
     // The size of an entry is that of the file, which may be larger than the structure (gABI).
     file.seekg(static_cast<std::streamoff>(header.e_phoff) + i * header.e_phentsize);
-    if (!file.read(reinterpret_cast<char*>(&segment), sizeof segment)) return Kind::no_elf;
-    if (segment.p_type == PT_INTERP) return Kind::dynamic;
+    if (!file.read(reinterpret_cast<char*>(&segment), sizeof segment)) return {};
+    if (segment.p_type == PT_INTERP) kind.linked = Linked::dynamically;
+    if (segment.p_type == PT_NOTE && has_go_note(file, segment)) kind.go = true;
+    file.clear();  // the notes may have been cut
   }
-  return Kind::static_linked;
+  return kind;
 }
 
 // This is no error, because the program may start others, which do see the device.
-std::string warning_for(const std::string& path) {
+std::string warning_for(const std::string& path, const Kind& kind) {
   if (gains_privileges(path)) {
     return fmt::format(
         "{} runs with more privileges than its caller, so the loader ignores the library path: it "
@@ -82,13 +111,13 @@ std::string warning_for(const std::string& path) {
         path);
   }
   // A script has no ELF header: its interpreter loads the libraries, which is not checked.
-  switch (kind_of(path)) {
-    case Kind::static_linked:
+  switch (kind.linked) {
+    case Kind::Linked::statically:
       return fmt::format(
           "{} is linked statically: it contains its own libibverbs, if any, and will "
           "not see weft0",
           path);
-    case Kind::foreign_word_size:
+    case Kind::Linked::foreign_word_size:
       return fmt::format(
           "{} is not a {}-bit program: it cannot load Weft's libraries and will not "
           "see weft0",
@@ -96,6 +125,30 @@ std::string warning_for(const std::string& path) {
     default:
       return {};
   }
+}
+
+// The library for sockets is called in place of the C library's functions, and only by programs
+// that load it.
+std::string sockets_warning_for(const std::string& path, const Kind& kind) {
+  if (kind.go) {
+    return fmt::format(
+        "{} is a Go program, which calls the kernel without the C library: its sockets stay the "
+        "kernel's TCP",
+        path);
+  }
+  const bool loads_nothing =
+      kind.linked == Kind::Linked::statically || kind.linked == Kind::Linked::foreign_word_size;
+  if (!loads_nothing && !gains_privileges(path)) return {};
+  return fmt::format("{} cannot load the library for sockets: they stay the kernel's TCP", path);
+}
+
+Program checked_program(const std::string& path) {
+  const Kind kind = kind_of(path);
+  return {.path = path,
+          .exit_status = 0,
+          .problem = {},
+          .warning = warning_for(path, kind),
+          .sockets_warning = sockets_warning_for(path, kind)};
 }
 
 }  // namespace
@@ -110,22 +163,22 @@ Program find_program(const std::string& name) {
       if (name.find('/') != std::string::npos && access(path.c_str(), F_OK) == 0) refused = path;
       continue;
     }
-    if (access(path.c_str(), X_OK) == 0) {
-      return {.path = path, .exit_status = 0, .problem = {}, .warning = warning_for(path)};
-    }
+    if (access(path.c_str(), X_OK) == 0) return checked_program(path);
     if (refused.empty()) refused = path;
   }
   if (!refused.empty()) {
     return {.path = {},
             .exit_status = 126,
             .problem = fmt::format("{} is not an executable file", refused),
-            .warning = {}};
+            .warning = {},
+            .sockets_warning = {}};
   }
   const char* where = name.find('/') == std::string::npos ? " on the PATH" : "";
   return {.path = {},
           .exit_status = 127,
           .problem = fmt::format("there is no program {}{}", name, where),
-          .warning = {}};
+          .warning = {},
+          .sockets_warning = {}};
 }
 
 }  // namespace weft::cli

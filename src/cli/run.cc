@@ -194,8 +194,10 @@ int run(const RunOptions& options) {
     return program.exit_status;
   }
   if (!program.warning.empty()) print_notice(program.warning);
+  const bool streams = sockets && program.sockets_warning.empty();
+  if (sockets && !streams) print_notice(program.sockets_warning);
   if (!options.quiet && !provider::environment_is_quiet())
-    announce(options.command.front(), sockets);
+    announce(options.command.front(), streams);
   set("WEFT_QUIET", "1");  // announced once for all processes of the program
   prepend_library_path(folder);
   // Most programs need only the libraries, so that this is no reason to stop.

@@ -1,5 +1,6 @@
 """`weft run`, and what else the program says."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -172,6 +173,35 @@ class Run(unittest.TestCase):
             done = weft("run", "-q", "--", path)
             self.assertEqual(done.returncode, 3)
             self.assertIn("linked statically", done.stderr)
+
+    def test_programs_whose_sockets_stay_are_named(self):
+        compiler = libraries.needs("cc")
+        # The note by which Go's linker names its programs: owner, length and type as in the ELF
+        # specification, and a build ID.
+        note = """
+        .section .note.go.buildid,"a",%note
+        .align 4
+        .long 4, 8, 4
+        .ascii "Go\\0\\0"
+        .ascii "build-id"
+        .previous
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "program")
+            for options, code, said in (([], f"__asm__({json.dumps(note)});", "is a Go program"),
+                                        (["-static"], "", "cannot load the library for sockets"),
+                                        ([], "", None)):
+                built = subprocess.run([compiler, *options, "-x", "c", "-", "-o", path],
+                                       input=code + "int main(void) { return 3; }", text=True,
+                                       check=False, stderr=subprocess.PIPE)
+                if built.returncode != 0 and options:
+                    continue  # the compiler cannot link statically
+                self.assertEqual(built.returncode, 0, built.stderr)
+                done = weft("run", "--sockets", "--", path)
+                self.assertEqual(done.returncode, 3)
+                self.assertEqual(said is None, "its TCP sockets are RDMA streams" in done.stderr)
+                if said:
+                    self.assertIn(said, done.stderr)
 
     def test_setuid_programs_are_warned_of(self):
         if os.geteuid() != 0:
