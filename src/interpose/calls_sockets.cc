@@ -16,6 +16,7 @@
 #include "interpose/export.h"
 #include "interpose/kernel_connection.h"
 #include "interpose/refusal.h"
+#include "interpose/relay_name.h"
 #include "interpose/table.h"
 #include "interpose/unfinished_clients.h"
 #include "weft/error.hpp"
@@ -43,6 +44,22 @@ int give_descriptor(AcceptedClient client, InheritedOptions inherited, int type,
   forget(visible);
   if (address && bytes) next::getpeername(visible, address, bytes);
   return visible;
+}
+
+// Of a descriptor that is unknown here: a kernel socket, or one end of a relay's pipe, which this
+// program has got by fork(2) and exec.
+template <typename Kernel>
+int name_of_other(int fd, sockaddr* address, socklen_t* bytes, const Kernel& kernel,
+                  sockaddr_storage RelayNames::* which) {
+  const socklen_t room = bytes ? *bytes : 0;
+  const int result = kernel(fd, address, bytes);
+  if (result != 0 || !address || room < sizeof address->sa_family) return result;
+  if (address->sa_family != AF_UNIX) return result;
+  const auto names = relay_names(fd);
+  if (!names) return result;
+  *bytes = room;
+  copy_out((*names).*which, address, bytes);
+  return 0;
 }
 
 constexpr std::chrono::milliseconds pause_without_room{1};
@@ -250,7 +267,7 @@ WEFT_INTERPOSED int shutdown(int fd, int how) {
 
 WEFT_INTERPOSED int getsockname(int fd, sockaddr* address, socklen_t* bytes) {
   const auto socket = find(fd);
-  if (!socket) return next::getsockname(fd, address, bytes);
+  if (!socket) return name_of_other(fd, address, bytes, next::getsockname, &RelayNames::local);
   return guarded([&] {
     copy_out(socket->local_name(), address, bytes);
     return 0;
@@ -259,7 +276,7 @@ WEFT_INTERPOSED int getsockname(int fd, sockaddr* address, socklen_t* bytes) {
 
 WEFT_INTERPOSED int getpeername(int fd, sockaddr* address, socklen_t* bytes) {
   const auto socket = find(fd);
-  if (!socket) return next::getpeername(fd, address, bytes);
+  if (!socket) return name_of_other(fd, address, bytes, next::getpeername, &RelayNames::peer);
   return guarded([&] {
     copy_out(socket->peer_name(), address, bytes);
     return 0;

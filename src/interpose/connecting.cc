@@ -10,6 +10,7 @@
 #include "interpose/address.h"
 #include "interpose/process.h"
 #include "interpose/relay.h"
+#include "interpose/relay_name.h"
 #include "interpose/socket.h"
 #include "weft/error.hpp"
 
@@ -232,6 +233,7 @@ bool Socket::fall_back_to_tcp(const stream::Address& peer, Descriptor plain) {
   phase_ = Phase::relayed;
   Descriptor pipe = visible_.start_relay();
   relay_fd_ = pipe.get();
+  name_relay(relay_fd_, {*names_.local, *names_.peer});
   relay(std::move(pipe), std::move(plain));
   return true;
 }

@@ -5,6 +5,7 @@
 
 #include "interpose/accept_queue.h"
 #include "interpose/relay.h"
+#include "interpose/relay_name.h"
 #include "interpose/socket.h"
 
 namespace weft::interpose {
@@ -26,6 +27,7 @@ bool Socket::start_relay() {
   visible_.count_bells(bells - std::exchange(shown_.bells, bells));
   Descriptor pipe = visible_.start_relay();
   relay_fd_ = pipe.get();
+  name_relay(relay_fd_, {local, peer});
   relay(std::move(pipe), stream);
   return true;
 }

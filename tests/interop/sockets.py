@@ -219,6 +219,50 @@ def vfork(stage):
     program.finish()
 
 
+# As inetd: the connection is the standard input of another program.
+_EXECUTING = """
+import os, socket, sys
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+connection, peer = listener.accept()
+print("server", peer, connection.getsockname(), flush=True)
+if os.fork() == 0:
+    os.dup2(connection.fileno(), 0)
+    os.execv(sys.executable, [sys.executable, "-c", sys.argv[2]])
+connection.close()
+os.wait()
+"""
+_EXECUTED = """
+import socket
+connection = socket.socket(fileno=0)
+print("program", connection.getpeername(), connection.getsockname(), connection.family.name)
+connection.sendall(connection.recv(100).upper())
+"""
+_ASKING = """
+import socket, sys
+connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+print("client", connection.getsockname(), connection.getpeername())
+connection.sendall(b"hello")
+print(connection.recv(100).decode())
+"""
+
+
+@cases.case("sockets.addresses_after_exec")
+def addresses_after_exec(stage):
+    """A program that gets a connection by fork and exec sees whose it is."""
+    port = harness.free_port()
+    server = stage.start("server", "python3", "-c", _EXECUTING, port, _EXECUTED,
+                         options=("--sockets=always",))
+    server.await_listening(port)
+    client = stage.start("client", "python3", "-c", _ASKING, port, options=("--sockets=always",))
+    client.expect("^HELLO$")
+    client.finish()
+    server.finish()
+    said = {line.split()[0]: line for line in [*said_by(server), *said_by(client)]}
+    local, peer = re.findall(r"\(.*?\)", said["client"])
+    need(said["program"] == f"program {local} {peer} AF_INET",
+         f"client: {local}, {peer}; {said['program']}")
+
+
 @cases.case("memcached.values", sanitized=True)
 def memcached_values(stage):
     """Several threads, each with an epoll of its own; the client is Python's socket module."""
