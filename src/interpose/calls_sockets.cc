@@ -50,7 +50,7 @@ int give_descriptor(AcceptedClient client, InheritedOptions inherited, int type,
 // program has got by fork(2) and exec.
 template <typename Kernel>
 int name_of_other(int fd, sockaddr* address, socklen_t* bytes, const Kernel& kernel,
-                  sockaddr_storage RelayNames::* which) {
+                  sockaddr_storage RelayNames::*which) {
   const socklen_t room = bytes ? *bytes : 0;
   const int result = kernel(fd, address, bytes);
   if (result != 0 || !address || room < sizeof address->sa_family) return result;

@@ -16,7 +16,8 @@
 namespace weft::interpose {
 namespace {
 
-constexpr std::array<char, 12> name_prefix{0, 'w', 'e', 'f', 't', '-', 'r', 'e', 'l', 'a', 'y', '/'};
+constexpr std::array<char, 12> name_prefix{0,   'w', 'e', 'f', 't', '-',
+                                           'r', 'e', 'l', 'a', 'y', '/'};
 // Of either family: sockaddr_in is shorter.
 constexpr std::size_t address_bytes = sizeof(sockaddr_in6);
 

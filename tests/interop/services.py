@@ -1,8 +1,11 @@
 """Servers and clients under `weft run --sockets`, each with the ways of waiting of its own run-time
-system: PostgreSQL, rsync, HAProxy, Node.js, Java, Python's asyncio."""
+system: PostgreSQL, rsync, HAProxy, Node.js, Java, Python's asyncio, MariaDB, Apache's httpd, OpenSSH,
+and etcd, which cannot be served."""
 
 import filecmp
+import hashlib
 import os
+import pwd
 import random
 import re
 import shutil
@@ -305,3 +308,136 @@ def java(stage):
     client.finish(within_s=120)
     need(client.output.count("came back\n") + client.output.endswith("came back") >= 8,
          "bytes are missing")
+
+
+@cases.case("mariadb.slap", timeout_s=240)
+def mariadb(stage):
+    """A thread for each connection, which sleeps in poll."""
+    folders = ("/usr/sbin", "/usr/bin")
+    install, server_program, slap, admin = (
+        installed(name, *folders)
+        for name in ("mariadb-install-db", "mariadbd", "mariadb-slap", "mariadb-admin"))
+    data, port = stage.scratch("data"), harness.free_port()
+    # It runs as root if that is asked for.
+    user = ["--user=root"] if os.geteuid() == 0 else []
+    stage.plain("install", install, "--no-defaults", f"--datadir={data}", "--skip-test-db",
+                "--auth-root-authentication-method=normal", *user).finish(within_s=120)
+    server = stage.start("server", server_program, "--no-defaults", *user, f"--datadir={data}",
+                         f"--port={port}", "--bind-address=127.0.0.1",
+                         f"--socket={stage.scratch('socket')}", f"--pid-file={stage.scratch('pid')}",
+                         options=OURS)
+    server.expect("ready for connections", within_s=60)
+    common = ("--no-defaults", "--protocol=tcp", "-h", "127.0.0.1", "-P", port, "-u", "root")
+    client = stage.start("slap", slap, *common, "--auto-generate-sql", "--concurrency=8",
+                         "--number-of-queries=1000", options=OURS)
+    client.finish(within_s=120)
+    need("Number of clients running queries: 8" in client.output, "no result")
+    stage.start("shutdown", admin, *common, "shutdown", options=OURS).finish()
+    server.finish(within_s=60)
+
+
+_HTTPD = """
+ServerRoot {folder}
+ServerName localhost
+Listen 127.0.0.1:{port}
+PidFile {folder}/pid
+ErrorLog /dev/stderr
+DocumentRoot {folder}/files
+LoadModule mpm_event_module /usr/lib/apache2/modules/mod_mpm_event.so
+LoadModule authz_core_module /usr/lib/apache2/modules/mod_authz_core.so
+StartServers 2
+"""
+
+_FETCH = """
+import hashlib, http.client, sys
+connection = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]))
+for _ in range(5):
+    connection.request("GET", "/file")
+    print(hashlib.sha256(connection.getresponse().read()).hexdigest())
+"""
+
+
+@cases.case("httpd.event")
+def httpd(stage):
+    """Threads in several processes, which share the listening socket: left to the kernel."""
+    program, port = installed("apache2", "/usr/sbin"), harness.free_port()
+    folder = os.path.dirname(stage.scratch("httpd.conf"))
+    os.makedirs(os.path.join(folder, "files"))
+    data = random.Random(harness.seed()).randbytes(300_000)
+    with open(os.path.join(folder, "files", "file"), "wb") as file:
+        file.write(data)
+    configuration = script(stage, "httpd.conf", _HTTPD.format(folder=folder, port=port))
+    # Its children drop root's rights where it has them, and could not read the files.
+    server = stage.start("server", *as_other_user(), program, "-f", configuration, "-DFOREGROUND",
+                         options=OURS)
+    server.await_listening(port)
+    client = stage.start("client", "python3", "-c", _FETCH, port, options=OURS)
+    client.finish()
+    need(client.output.count(hashlib.sha256(data).hexdigest()) == 5, "the file differs")
+    server.signal(signal.SIGTERM)
+    server.finish(status=None)
+
+
+_REVERSE = """
+import socket, sys
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while True:
+    connection, _ = listener.accept()
+    with connection, connection.makefile("rb") as file:
+        connection.sendall(file.read()[::-1])
+"""
+
+
+@cases.case("openssh.forwarding")
+def openssh(stage):
+    """sshd forks and runs itself again for each client: the first one is a stream, then the kernel's.
+
+    A session would start a shell, which the user has not that it runs as here."""
+    sshd, ssh, keygen = (installed(name, "/usr/sbin") for name in ("sshd", "ssh", "ssh-keygen"))
+    user = as_other_user()
+    name = pwd.getpwuid(65534 if user else os.geteuid()).pw_name
+    host_key, user_key = stage.scratch("host"), stage.scratch("user")
+    port, behind = harness.free_port(), harness.free_port()
+    for key in (host_key, user_key):
+        stage.plain("key", keygen, "-q", "-t", "ed25519", "-N", "", "-f", key).finish()
+    options = {"ListenAddress": "127.0.0.1", "AuthorizedKeysFile": user_key + ".pub",
+               "StrictModes": "no", "UsePAM": "no", "PidFile": "none"}
+    server = stage.start("server", *user, sshd, "-D", "-e", "-f", "/dev/null", "-h", host_key, "-p",
+                         port, *(word for option, value in options.items()
+                                 for word in ("-o", f"{option}={value}")), options=OURS)
+    server.expect("Server listening on 127.0.0.1")
+    stage.start("behind", "python3", "-c", _REVERSE, behind,
+                options=OURS).await_listening(behind)
+    data = random.Random(harness.seed()).randbytes(300_000)
+    source, copy = stage.scratch("source"), stage.scratch("copy")
+    with open(source, "wb") as file:
+        file.write(data)
+    for number in range(3):
+        client = stage.start(f"client {number}", "sh", "-c", 'exec "$@" <"$0" >"$COPY"', source,
+                             ssh, "-F", "none", "-i", user_key, "-p", port, "-l", name, "-W",
+                             f"127.0.0.1:{behind}", "-o", "LogLevel=ERROR", "-o",
+                             "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
+                             "127.0.0.1", options=OURS, env={"COPY": copy})
+        client.finish()
+        with open(copy, "rb") as file:
+            need(file.read() == data[::-1], "what came back differs")
+        server.expect(f"Accepted publickey for {name} from 127.0.0.1 port [1-9]")
+
+
+@cases.case("etcd.kernel")
+def etcd(stage):
+    """A Go program calls the kernel itself, which is said; it works as without Weft."""
+    server_program, tool = harness.installed("etcd"), harness.installed("etcdctl")
+    port, peers = harness.free_port(), harness.free_port()
+    address = f"http://127.0.0.1:{port}"
+    server = stage.start("server", server_program, "--data-dir", stage.scratch("data"),
+                         "--listen-client-urls", address, "--advertise-client-urls", address,
+                         "--listen-peer-urls", f"http://127.0.0.1:{peers}", options=OURS)
+    server.expect("is a Go program, .*its sockets stay the kernel's TCP")
+    server.await_listening(port)
+    env = {"ETCDCTL_API": "3"}
+    common = (tool, f"--endpoints=127.0.0.1:{port}")
+    stage.start("put", *common, "put", "thread", "weft", options=OURS, env=env).finish()
+    stage.start("get", *common, "get", "thread", options=OURS, env=env).expect("^weft$")
+    server.signal(signal.SIGTERM)
+    server.finish(status=None)
