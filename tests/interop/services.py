@@ -1,5 +1,5 @@
 """Servers and clients under `weft run --sockets`, each with the ways of waiting of its own run-time
-system: PostgreSQL, rsync, HAProxy, Node.js, Java, Python's asyncio, MariaDB, Apache's httpd, OpenSSH,
+system: PostgreSQL, rsync, HAProxy, Node.js, Java, asyncio, MariaDB, Apache httpd, OpenSSH,
 and etcd, which cannot be served."""
 
 import filecmp
@@ -324,7 +324,8 @@ def mariadb(stage):
                 "--auth-root-authentication-method=normal", *user).finish(within_s=120)
     server = stage.start("server", server_program, "--no-defaults", *user, f"--datadir={data}",
                          f"--port={port}", "--bind-address=127.0.0.1",
-                         f"--socket={stage.scratch('socket')}", f"--pid-file={stage.scratch('pid')}",
+                         f"--socket={stage.scratch('socket')}",
+                         f"--pid-file={stage.scratch('pid')}",
                          options=OURS)
     server.expect("ready for connections", within_s=60)
     common = ("--no-defaults", "--protocol=tcp", "-h", "127.0.0.1", "-P", port, "-u", "root")
@@ -390,7 +391,7 @@ while True:
 
 @cases.case("openssh.forwarding")
 def openssh(stage):
-    """sshd forks and runs itself again for each client: the first one is a stream, then the kernel's.
+    """sshd forks and runs itself again for each client: the first is a stream, others the kernel's.
 
     A session would start a shell, which the user has not that it runs as here."""
     sshd, ssh, keygen = (installed(name, "/usr/sbin") for name in ("sshd", "ssh", "ssh-keygen"))
