@@ -20,6 +20,8 @@ PACKAGES = {
     "memcached": "memcached", "nginx": "nginx-light", "socat": "socat",
     "postgresql": "postgresql-15", "rsync": "rsync", "haproxy": "haproxy", "node": "nodejs",
     "java": "openjdk-17-jdk-headless", "asyncio": "python3",
+    "mariadb": "mariadb-server-core", "httpd": "apache2-bin", "openssh": "openssh-server",
+    "etcd": "etcd-server",
     "cmtime": "rdmacm-utils", "rdma_xserver": "rdmacm-utils",
     "ucx_info": "ucx-utils", "ucx_perftest": "ucx-utils",
     "mpich": "mpich", "openmpi": "openmpi-bin",
