@@ -40,7 +40,7 @@ bool is_internet(const sockaddr_storage& address) {
   return address.ss_family == AF_INET || address.ss_family == AF_INET6;
 }
 
-// Who has made the pair: any program may give its sockets such a name.
+// Any program may give its sockets such a name, so it counts who has made the pair.
 bool is_ours(int fd) {
   ucred owner{};
   socklen_t bytes = sizeof owner;
