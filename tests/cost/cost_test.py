@@ -2,8 +2,9 @@
 
 The program `operations` runs each path many times under valgrind. The figures depend on the
 compiler, so they are stored with its version, and are compared only where it is the same. The clock
-and other work on the machine hardly change them: looks that are due every millisecond, and requests
-that wait for others only while the program posts quickly, make up a few calls in a hundred.
+and other work on the machine add a little to them: looks are due every millisecond, and requests
+wait for others only while the program posts quickly, which it does not while it has no processor.
+So a path that costs more than its stored figure is measured again, and the smallest cost counts.
 `--store` replaces the stored figures by those of this run.
 """
 
@@ -22,6 +23,8 @@ SKIPPED = 77
 HERE = pathlib.Path(__file__).resolve().parent
 STORED = HERE / "stored.json"
 COUNT = 100
+# How often the paths are measured before a rise is believed.
+ATTEMPTS = 3
 # What a path may cost more than its stored figure before the test fails.
 MORE_INSTRUCTIONS = 1.05
 MORE_CALLS = 1.2
@@ -145,6 +148,17 @@ def rises(now, stored):
                 yield f"  {name}: {now['functions'][name]}, {rise:.1f} more"
 
 
+def smaller(one, other):
+    """The cost with the fewer instructions and the system calls of the one with the fewer calls."""
+    calls = min((cost["system_calls"] for cost in (one, other)), key=lambda cost: sum(cost.values()))
+    return {**min(one, other, key=lambda cost: cost["instructions"]), "system_calls": calls}
+
+
+def all_rises(now, stored):
+    return [f"{path}: {sentence}" for path, cost in now.items()
+            for sentence in rises(cost, stored[path])]
+
+
 def show(path, cost):
     calls = ", ".join(f"{count:g} {name}" for name, count in cost["system_calls"].items())
     print(f"{path}: {cost['instructions']} instructions, system calls: {calls or 'none'}")
@@ -169,8 +183,13 @@ def main():
         stored[settings.same_host] = now
         STORED.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
         return
-    trouble = [f"{path}: {sentence}" for path, cost in now.items()
-               for sentence in rises(cost, stored[settings.same_host][path])]
+    trouble = all_rises(now, stored[settings.same_host])
+    for _ in range(ATTEMPTS - 1):
+        if not trouble:
+            break
+        again = measure(settings.program, settings.same_host)
+        now = {path: smaller(cost, again[path]) for path, cost in now.items()}
+        trouble = all_rises(now, stored[settings.same_host])
     if trouble:
         sys.exit("more than the stored figures:\n" + "\n".join(trouble) +
                  f"\nIf this is intended, store the new figures with {pathlib.Path(__file__).name} "
