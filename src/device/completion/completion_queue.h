@@ -109,6 +109,9 @@ class CompletionQueue : public KeptMemory {
   [[nodiscard]] bool is_armed() const {
     return armed_.load(std::memory_order_relaxed) != Armed::no;
   }
+  [[nodiscard]] bool is_armed_for_any() const {
+    return armed_.load(std::memory_order_relaxed) == Armed::any;
+  }
   int resize(int entries);
   // Configures moderation, ibv_modify_cq(3); see EventModeration::set().
   void moderate(std::uint16_t count, std::uint16_t period_us);

@@ -187,14 +187,24 @@ void LocalCarrier::take_in(Occasion occasion) {
   const bool alone = driver_.engine.mode() == ProgressMode::manual && ++polls_ % look_every == 0;
   // Polling looks at shared memory only. The channel, which costs a system call, is the progress
   // thread's.
-  if (occasion != Occasion::polled || alone) read_channel();
+  if (occasion == Occasion::polled && !alone) return drain();
+  read_channel();
   drain();
-  if (occasion == Occasion::ready && driver_.engine.mode() == ProgressMode::thread) {
-    // A wake-up has disarmed the inbox. The progress thread arms it again and then looks once more,
-    // since a message may have come between.
-    link_->connection.own().armed.store(inbox::Armed::any, std::memory_order_seq_cst);
-    drain();
-  }
+  arm_again();
+}
+
+// A wake-up has disarmed the inbox. Where its message has raised an event, the program arms again
+// before it sleeps. But a wake-up may come late: the peer looks at the flag after it has published
+// a message, and meanwhile this end may have taken the message and have armed for the next one.
+void LocalCarrier::arm_again() {
+  inbox::Inbox& own = link_->connection.own();
+  if (own.armed.load(std::memory_order_relaxed) != inbox::Armed::no) return;
+  const bool thread = driver_.engine.mode() == ProgressMode::thread;  // it alone looks for messages
+  if (!thread && !parts_.completions.awaited()) return;
+  const bool any = thread || parts_.completions.receives_awaited();
+  own.armed.store(any ? inbox::Armed::any : inbox::Armed::solicited, std::memory_order_seq_cst);
+  // A message may have come before the peer could see that.
+  drain();
 }
 
 // What is left after one turn is taken soon, as no wake-up comes for it.

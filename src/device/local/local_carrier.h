@@ -84,6 +84,7 @@ class LocalCarrier final : public Carrier {
   void watch_gathering();
   void look_at_gathered();
   void take_in(Occasion occasion);
+  void arm_again();
   void drain();
   void read_channel();
   void close_tcp();

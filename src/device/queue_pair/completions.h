@@ -81,6 +81,10 @@ class Completions {
     return (send_queue_ && send_queue_->is_armed()) ||
            (receive_queue_ && receive_queue_->is_armed());
   }
+  // The same, until any receive completes.
+  [[nodiscard]] bool receives_awaited() const {
+    return receive_queue_ && receive_queue_->is_armed_for_any();
+  }
 
   // Whether any request has failed since clear_failure().
   [[nodiscard]] bool failed() const { return failed_; }
