@@ -211,6 +211,8 @@ int main(int count, char** arguments) {
   app.add_option("--rounds", rounds, "rounds per row; the median is printed");
   std::string only;
   app.add_option("--only", only, "the rows whose names contain this");
+  int effort = 1;
+  app.add_option("--effort", effort, "multiplies the number of messages");
   CLI11_PARSE(app, count, arguments);
   setenv("WEFT_QUIET", "1", 1);
   fmt::print(
@@ -220,7 +222,7 @@ int main(int count, char** arguments) {
   const auto measure = [&](const std::string& name, std::size_t bytes, int messages, bool one_way,
                            int times) {
     if (name.find(only) == std::string::npos) return;
-    weft::bench::measure(name.c_str(), bytes, messages, one_way, times);
+    weft::bench::measure(name.c_str(), bytes, messages * effort, one_way, times);
   };
   measure("half round trip, 64 B", 64, 10'000, false, rounds);
   measure("half round trip, 4 KiB", 4096, 10'000, false, rounds);

@@ -51,9 +51,13 @@ class Link : public std::enable_shared_from_this<Link> {
 
   // --- Called by the loop
   void on_completion_event();
-  void on_memory_released() { waits_for_memory_ = false; }
+  void on_memory_released() { turns_.waits_for_memory = false; }
   // Does what there is to do, at most a batch of each kind. Returns how much it was.
   std::size_t turn();
+  // The same if a completion has come; costs little if not.
+  std::size_t look();
+  // From now on an event tells of completions: looks once more. Returns how much was done.
+  std::size_t arm();
   // The loop ends: ends the connection at once, and calls no handler.
   void shut_down();
 
@@ -109,6 +113,8 @@ class Link : public std::enable_shared_from_this<Link> {
   void try_step(const Step& step);
 
   // --- Progress (link_io.cc)
+  std::size_t turn(std::size_t polled);
+  void expect_completions();
   [[nodiscard]] std::size_t poll();
   void complete(const verbs::Completion& completion);
   void complete_receive(const verbs::Completion& completion);
@@ -172,8 +178,13 @@ class Link : public std::enable_shared_from_this<Link> {
   Liveness liveness_;
   Statistics statistics_;
   LinkEnd end_;
-  bool waits_for_memory_ = false;
-  bool in_turn_ = false;       // turn() posts later what is sent meanwhile
+  // How the loop comes back to this connection.
+  struct Turns {
+    bool inside = false;            // turn() posts later what is sent meanwhile
+    bool polled = false;            // the loop looks for completions, without events
+    bool queued = false;            // a turn is queued that posts messages
+    bool waits_for_memory = false;  // a turn follows when there is some
+  } turns_;
   bool send_refused_ = false;  // with EAGAIN: `writable` is to be called
   bool discard_ = false;       // messages that have arrived are not delivered any more
 };

@@ -28,22 +28,32 @@ void Link::on_completion_event() {
   loop_->ready(shared_from_this());
 }
 
-// One turn: completions, then what they allow to post, then the application's handlers. What these
-// send is posted after them and not at once, so that it shares frames and lists of requests.
 std::size_t Link::turn() {
   if (!was_established_ || !loop_) return 0;  // on_established() makes it ready again
+  return turn(end_ ? 0 : poll());
+}
+
+std::size_t Link::look() {
+  if (!was_established_ || !loop_ || end_) return 0;
+  const std::size_t polled = poll();
+  return polled > 0 ? turn(polled) : 0;
+}
+
+// One turn: completions, which were polled, then what they allow to post, then the application's
+// handlers. What these send is posted after them and not at once, so that it shares frames and
+// lists of requests. Completions come first because they bring credits, which the frames need.
+std::size_t Link::turn(std::size_t polled) {
   // A callback may throw. The rest of the turn then follows in another one.
   struct Turn {
     std::shared_ptr<Link> link;
     bool again = true;
     ~Turn() {
-      link->in_turn_ = false;
+      link->turns_.inside = false;
       if (again && link->loop_ && !link->end_) link->loop_->ready(link);
     }
   } turn{shared_from_this()};
-  in_turn_ = true;
-  // Completions first: they bring credits, which the frames below need.
-  const std::size_t polled = end_ ? 0 : poll();
+  turns_.inside = true;
+  turns_.queued = false;
   std::size_t done = polled;
   refill_receives();
   post_work();
@@ -57,12 +67,31 @@ std::size_t Link::turn() {
   if (loop_ && !end_ && session_->finished_by_peer()) end(Ending::By::peer, 0, "");
   turn.again = polled >= batch || session_->has_changes() ||
                (session_->has_ready() && handlers_ && handlers_->message);
+  expect_completions();
   return done;
+}
+
+// Either the loop polls this connection from now on, or an event tells of completions.
+void Link::expect_completions() {
+  if (!loop_ || end_ || turns_.polled) return;
+  if (!loop_->can_poll()) {
+    // What has come before the queue was armed raises no event.
+    if (transport_.arm()) loop_->ready(shared_from_this());
+    return;
+  }
+  turns_.polled = true;
+  loop_->poll_later(shared_from_this());
+}
+
+std::size_t Link::arm() {
+  turns_.polled = false;
+  if (!loop_ || end_ || !transport_.arm()) return 0;
+  return look();
 }
 
 // --- Completions ---------------------------------------------------------------------------------
 
-// Handles at most a batch. If that is not all, the queue is not armed, and the turn is repeated.
+// Handles at most a batch.
 std::size_t Link::poll() {
   std::array<verbs::Completion, 16> completions;
   std::size_t done = 0;
@@ -70,8 +99,7 @@ std::size_t Link::poll() {
     const auto got = transport_.queue().poll(completions);
     for (const auto& completion : got) complete(completion);
     done += got.size();
-    // Armed and then polled once more, so that a completion in between is not missed.
-    if (got.empty() && !transport_.arm()) break;
+    if (got.size() < completions.size()) break;
   }
   return done;
 }
@@ -149,8 +177,8 @@ void Link::refill_receives() {
 
 // The limit of the pool is reached: the loop calls turn() again when memory has been released.
 void Link::wait_for_memory() {
-  if (!waits_for_memory_) loop_->wait_for_memory(shared_from_this());
-  waits_for_memory_ = true;
+  if (!turns_.waits_for_memory) loop_->wait_for_memory(shared_from_this());
+  turns_.waits_for_memory = true;
 }
 
 // --- Posting -------------------------------------------------------------------------------------
@@ -163,6 +191,7 @@ void Link::post_work() {
 
 // Posts the frames that are due as lists of requests, which cost much less than single requests.
 void Link::post_frames() {
+  if (!session_->has_next()) return;
   constexpr std::size_t list_size = 16;
   std::array<SendSlots::Slices, list_size> slices;
   auto list = transport_.queue_pair().batch<list_size>();
@@ -194,7 +223,7 @@ void Link::post_frames() {
 bool Link::begin_fetch() {
   if (fetcher_.has_unread()) return true;
   const InMessage* const message = fetcher_.next_message(*session_);
-  if (!message || waits_for_memory_) return false;
+  if (!message || turns_.waits_for_memory) return false;
   BlockPointer block;
   try {
     block = transport_.device()->pool->take_counted(to_size(message->bytes));

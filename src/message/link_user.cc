@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "message/link.h"
 
@@ -39,9 +40,8 @@ int Link::send_error(std::uint64_t bytes) {
   return 0;
 }
 
-// Queues the message, and posts it at once if few Sends are under way, or if those that wait fill a
-// frame. Otherwise the completions of these Sends lead to a turn that posts it together with
-// others.
+// Queues the message, and posts it at once if no Send is under way, or if those that wait fill a
+// frame. Otherwise it shares a frame with others, in the turn that follows.
 Sending Link::enqueue(std::shared_ptr<Record> record, const SendOptions& options) {
   record->type = options.type;
   record->tag = options.tag;
@@ -51,8 +51,12 @@ Sending Link::enqueue(std::shared_ptr<Record> record, const SendOptions& options
     return Sending(std::move(record));
   }
   session_->enqueue(record);
-  constexpr std::size_t at_once = 8;
-  if (!in_turn_ && (send_slots_.under_way() < at_once || session_->fills_frame())) post_work();
+  if (turns_.inside) return Sending(std::move(record));
+  if (send_slots_.under_way() == 0 || session_->fills_frame()) {
+    post_work();
+  } else if (!std::exchange(turns_.queued, true)) {
+    loop_->ready(shared_from_this());
+  }
   return Sending(std::move(record));
 }
 

@@ -61,6 +61,13 @@ void LoopCore::handle(verbs::ConnectionEvent event) {
   link->on_event(copy);
 }
 
+void LoopCore::remove(std::uint64_t number) {
+  const auto found = links_.find(number);
+  if (found == links_.end()) return;
+  polled_.remove(found->second);
+  links_.erase(found);
+}
+
 std::uint64_t LoopCore::add(std::shared_ptr<Link> link) {
   links_.emplace(++last_number_, std::move(link));
   return last_number_;
@@ -91,7 +98,7 @@ std::shared_ptr<Device> LoopCore::device_for(verbs::Context context) {
                                const auto alive = loop.lock();
                                if (!alive) return;
                                alive->memory_released_ = true;
-                               alive->signal();
+                               alive->signal_.raise();
                              });
   watch(channel.fd());
   devices_.push_back(std::make_shared<Device>(

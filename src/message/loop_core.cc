@@ -3,6 +3,7 @@
 #include "message/loop_core.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <array>
@@ -25,6 +26,7 @@ const Limits& checked(const Limits& limits) {
         "pool_bytes must be at least max_message_bytes");
   check(limits.send_queue_messages >= 1, "send_queue_messages must be at least 1");
   check(limits.eager_bytes <= 1U << 30, "eager_bytes must be at most 1 GiB");
+  check(limits.spin.count() >= 0, "spin must not be negative");
   return limits;
 }
 
@@ -53,10 +55,10 @@ constexpr std::size_t posted_batch = 64;
 
 LoopCore::LoopCore(const Limits& limits, verbs::Backend backend)
     : limits_(checked(limits)), backend_(backend), events_(backend) {
-  if (!epoll_.valid() || !wake_.valid()) {
+  if (!epoll_.valid() || !signal_.valid()) {
     throw Error(errno, "cannot create a descriptor of an event loop");
   }
-  watch(wake_.get());
+  watch(signal_.fd());
   watch(timers_.fd());
   watch(events_.fd());
 }
@@ -105,23 +107,22 @@ void LoopCore::post(std::function<void()> work) {
     const std::lock_guard lock(posted_mutex_);
     posted_.push_back(std::move(work));
   }
-  signal();
+  signal_.raise();
 }
 
 void LoopCore::wake() noexcept {
   wake_requested_ = true;
-  signal();
-}
-
-// Makes the descriptor readable. The flag saves the system call while it is readable already.
-void LoopCore::signal() noexcept {
-  if (wake_signaled_.exchange(true)) return;
-  wake_.signal();
+  signal_.raise();
 }
 
 void LoopCore::stop() noexcept {
   stopped_ = true;
   wake();
+}
+
+int LoopCore::fd() noexcept {
+  signal_.watch();
+  return epoll_.get();
 }
 
 // Between steps any thread may use the loop's objects, as long as it is one at a time.
@@ -139,9 +140,27 @@ std::size_t LoopCore::step(const Deadline& deadline) {
   const StepGuard guard(stepping_thread_);
   std::size_t done = turn(0);
   while (done == 0 && !shut_down_ && !wake_requested_ && !deadline.passed()) {
-    done = turn(timeout_ms(deadline));
+    done = spin(deadline);
+    if (done == 0) done = polled_.arm(shut_down_);
+    if (done == 0 && !shut_down_) done = turn(timeout_ms(deadline));
   }
+  // Another loop is told of completions by events only.
+  if (signal_.is_watched()) done += polled_.arm(shut_down_);
   wake_requested_ = false;
+  return done;
+}
+
+// Polls for a while, because the next message often comes sooner than a sleeping thread wakes up.
+std::size_t LoopCore::spin(const Deadline& deadline) {
+  if (!polled_.may_spin()) return 0;
+  const TimePoint end = TimePoint::clock::now() + limits_.spin;
+  std::size_t done = 0;
+  while (done == 0 && !signal_.is_raised() && !deadline.passed() && TimePoint::clock::now() < end) {
+    sched_yield();  // the other side may need this processor
+    done = polled_.turn(shut_down_);
+    if (shut_down_) return done;
+  }
+  polled_.learn(done > 0);
   return done;
 }
 
@@ -156,26 +175,43 @@ void LoopCore::run() {
   stopped_ = false;
 }
 
+// The kernel is asked for events now and then while connections are polled, and whenever these have
+// nothing to do.
+std::size_t LoopCore::turn(int timeout) {
+  wait(timeout);
+  const bool asks = timeout != 0 || polled_.asks_kernel();
+  std::size_t done = asks ? 0 : polled_.turn(shut_down_);
+  if (done == 0 && !shut_down_) done = take_events();
+  if (asks) done += polled_.turn(shut_down_);
+  if (!shut_down_) done += do_posted();
+  if (!shut_down_) done += do_ready();
+  // After the completions, which may be the frame that a keepalive timer waits for.
+  if (!shut_down_) done += do_timers();
+  if (!shut_down_) done += do_deferred();
+  if (!shut_down_ && (!ready_.empty() || !deferred_.empty())) signal_.raise_outside();
+  return done;
+}
+
 // provider::wait() does the waiting: with the embedded device this thread then runs the device
 // meanwhile, and nothing has to be handed over from the device's thread.
-std::size_t LoopCore::turn(int timeout) {
-  std::array<epoll_event, 16> events;
-  if (timeout != 0) {
-    pollfd any{epoll_.get(), POLLIN, 0};
-    if (provider::wait({&any, 1}, timeout) < 0 && errno != EINTR) {
-      throw Error(errno, "cannot wait for events");
-    }
+void LoopCore::wait(int timeout) {
+  if (timeout == 0) return;
+  pollfd any{epoll_.get(), POLLIN, 0};
+  if (provider::wait({&any, 1}, timeout) < 0 && errno != EINTR) {
+    throw Error(errno, "cannot wait for events");
   }
+}
+
+// Finds what is ready, and never blocks.
+std::size_t LoopCore::take_events() {
+  std::array<epoll_event, 16> events;
   std::size_t done = 0;
-  // The wait above was for the epoll itself, so this call finds what is ready and never blocks.
+  std::size_t completion_events = 0;
   for (const epoll_event& event : epoll_.wait(events, 0)) {
     if (shut_down_) break;
     const auto fd = static_cast<int>(event.data.u64);
-    if (fd == wake_.get()) {
-      wake_.drain();
-      // After the drain. A signal in between writes nothing, but what it announces is handled later
-      // in this turn.
-      wake_signaled_ = false;
+    if (fd == signal_.fd()) {
+      signal_.clear();
     } else if (fd == timers_.fd()) {
       std::uint64_t ignored = 0;
       [[maybe_unused]] const auto got = read(fd, &ignored, sizeof ignored);
@@ -187,18 +223,16 @@ std::size_t LoopCore::turn(int timeout) {
       // A callback may add devices. NOLINTNEXTLINE(modernize-loop-convert)
       for (std::size_t d = 0; d < devices_.size(); ++d) {
         const auto device = devices_[d];
-        if (device->channel.fd() == fd) done += take_completion_events(*device);
+        if (device->channel.fd() == fd) completion_events += take_completion_events(*device);
       }
     }
   }
-  if (!shut_down_) done += do_posted();
-  if (!shut_down_) done += do_ready();
-  // After the completions, which may be the frame that a keepalive timer waits for.
-  if (!shut_down_) done += do_timers();
-  if (!shut_down_) done += do_deferred();
-  // Keep the descriptor readable, for an outer loop that waits for it.
-  if (!shut_down_ && (!ready_.empty() || !deferred_.empty())) signal();
-  return done;
+  polled_.note_events(completion_events);
+  return done + completion_events;
+}
+
+bool LoopCore::can_poll() const {
+  return limits_.spin.count() > 0 && !signal_.is_watched() && polled_.has_room();
 }
 
 // Runs the work without the lock: it may post more.
@@ -212,13 +246,13 @@ std::size_t LoopCore::do_posted() {
       if (done == posted_batch) break;
       work = std::move(posted_.front());
       posted_.pop_front();
-      if (!posted_.empty()) signal();  // the rest is not forgotten if this one throws
+      if (!posted_.empty()) signal_.raise();  // the rest is not forgotten if this one throws
     }
     ++done;
     work();
     if (shut_down_) return done;
   }
-  signal();
+  signal_.raise();
   return done;
 }
 
@@ -228,7 +262,7 @@ std::size_t LoopCore::do_deferred() {
   for (std::size_t left = deferred_.size(); left > 0 && !deferred_.empty(); --left) {
     const auto work = std::move(deferred_.front());
     deferred_.pop_front();
-    if (!deferred_.empty()) signal();
+    if (!deferred_.empty()) signal_.raise_outside();
     ++done;
     work();
     if (shut_down_) break;
@@ -248,7 +282,7 @@ std::size_t LoopCore::do_ready() {
   for (std::size_t left = ready_.size(); left > 0 && !ready_.empty(); --left) {
     const auto link = std::move(ready_.front());
     ready_.pop_front();
-    if (!ready_.empty()) signal();
+    if (!ready_.empty()) signal_.raise_outside();
     done += link->turn();
     if (shut_down_) break;
   }
@@ -257,12 +291,12 @@ std::size_t LoopCore::do_ready() {
 
 void LoopCore::ready(std::shared_ptr<Link> link) {
   ready_.push_back(std::move(link));
-  if (!is_inside()) signal();
+  if (!is_inside()) signal_.raise_outside();
 }
 
 void LoopCore::defer(std::function<void()> work) {
   deferred_.push_back(std::move(work));
-  if (!is_inside()) signal();
+  if (!is_inside()) signal_.raise_outside();
 }
 
 void LoopCore::wait_for_memory(std::shared_ptr<Link> link) {
@@ -281,6 +315,7 @@ bool LoopCore::cancel(EventLoop::TimerId timer) {
 
 // The time is taken once, so that timers which callbacks add cannot keep the loop in here.
 std::size_t LoopCore::do_timers() {
+  if (timers_.empty()) return 0;
   const TimePoint now = TimePoint::clock::now();
   std::size_t done = 0;
   while (const auto work = timers_.take_due(now)) {
@@ -301,6 +336,7 @@ void LoopCore::shut_down() {
   for (const auto& [number, link] : links) link->shut_down();
   by_id_.clear();
   ready_.clear();
+  polled_.clear();
   waiting_for_memory_.clear();
   deferred_.clear();
   timers_.clear();

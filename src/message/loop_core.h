@@ -12,8 +12,9 @@
 #include <vector>
 
 #include "base/epoll_set.h"
-#include "base/event_fd.h"
 #include "message/device.h"
+#include "message/loop_signal.h"
+#include "message/polled_links.h"
 #include "message/session.h"
 #include "message/timer_queue.h"
 #include "weft/message/event_loop.hpp"
@@ -71,7 +72,8 @@ class LoopCore : public std::enable_shared_from_this<LoopCore>, public Executor 
   void post(std::function<void()> work);
   void wake() noexcept;  // makes step() return
   void stop() noexcept;
-  [[nodiscard]] int fd() const { return epoll_.get(); }
+  // From now on the descriptor tells another loop that there is work, which costs system calls.
+  [[nodiscard]] int fd() noexcept;
   // Whether this thread is inside of step().
   [[nodiscard]] bool is_inside() const { return stepping_thread_ == std::this_thread::get_id(); }
   // Throws std::logic_error if another thread is inside of step().
@@ -105,10 +107,14 @@ class LoopCore : public std::enable_shared_from_this<LoopCore>, public Executor 
   std::uint64_t add(std::shared_ptr<Link> link);
   void set_id(const verbs::Id& id, std::uint64_t number);
   void forget(const rdma_cm_id* id) { by_id_.erase(id); }
-  void remove(std::uint64_t number) { links_.erase(number); }
+  void remove(std::uint64_t number);
   [[nodiscard]] std::shared_ptr<Device> device_for(verbs::Context context);
   // Queues a turn of the connection, behind those of the others.
   void ready(std::shared_ptr<Link> link);
+  // Whether the loop looks for completions of one more connection itself, by poll_later(), and so
+  // without events.
+  [[nodiscard]] bool can_poll() const;
+  void poll_later(std::shared_ptr<Link> link) { polled_.add(std::move(link)); }
   // Calls `work` from step(), after the events that are handled now.
   void defer(std::function<void()> work);
   // Starts a coroutine that no other one awaits. What it throws comes out of step().
@@ -124,10 +130,12 @@ class LoopCore : public std::enable_shared_from_this<LoopCore>, public Executor 
   };
 
   void watch(int fd);
-  void signal() noexcept;
   [[nodiscard]] int timeout_ms(const Deadline& deadline) const;
   // Waits at most `timeout` milliseconds, then does what there is to do. Returns how much it was.
   std::size_t turn(int timeout);
+  void wait(int timeout);
+  std::size_t take_events();
+  std::size_t spin(const Deadline& deadline);
   std::size_t do_posted();
   std::size_t do_deferred();
   std::size_t do_timers();
@@ -141,10 +149,9 @@ class LoopCore : public std::enable_shared_from_this<LoopCore>, public Executor 
   Limits limits_;
   verbs::Backend backend_;
   EpollSet epoll_;
-  EventFd wake_;  // makes epoll_ readable
+  LoopSignal signal_;  // makes epoll_ readable
   verbs::EventChannel events_;
   std::atomic<std::thread::id> stepping_thread_{};  // that is inside of step()
-  std::atomic<bool> wake_signaled_{false};          // wake_ is readable
   std::atomic<bool> wake_requested_{false};         // step() is to return
   std::atomic<bool> stopped_{false};
   std::atomic<bool> memory_released_{false};
@@ -161,6 +168,7 @@ class LoopCore : public std::enable_shared_from_this<LoopCore>, public Executor 
   std::unordered_map<std::uint64_t, std::shared_ptr<ListenerState>> listeners_;
   std::vector<std::shared_ptr<Device>> devices_;
   std::deque<std::shared_ptr<Link>> ready_;
+  PolledLinks polled_;
   std::deque<std::shared_ptr<Link>> waiting_for_memory_;
   std::unordered_map<int, std::function<void()>> readable_callbacks_;  // of when_readable()
   TaskSet tasks_;

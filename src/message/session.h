@@ -89,6 +89,10 @@ class Session {
   }
   // No message follows: CLOSE is sent when all messages are sent, and delivered where wanted.
   void close() { closing_ = true; }
+  // Whether next() has something to do: a frame, or a wait that begins or ends.
+  [[nodiscard]] bool has_next() const {
+    return !waiting_.empty() || close_due() || credit_wait_.is_waiting() || update_due();
+  }
   // The next frame to post; nothing if there is none, or if it has to wait.
   [[nodiscard]] std::optional<Emission> next(TimePoint now);
   // A Send has completed that carried this many messages: the oldest that were not offered.

@@ -30,6 +30,7 @@ class TimerQueue {
   bool cancel(Id timer);
   // Removes the first timer that is due at `now`.
   [[nodiscard]] std::optional<Work> take_due(Time now);
+  [[nodiscard]] bool empty() const { return timers_.empty(); }
   void clear();
 
  private:

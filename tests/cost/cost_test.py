@@ -150,7 +150,7 @@ def rises(now, stored):
 
 def smaller(one, other):
     """The cost with the fewer instructions and the system calls of the one with the fewer calls."""
-    calls = min((cost["system_calls"] for cost in (one, other)), key=lambda cost: sum(cost.values()))
+    calls = min(one["system_calls"], other["system_calls"], key=lambda cost: sum(cost.values()))
     return {**min(one, other, key=lambda cost: cost["instructions"]), "system_calls": calls}
 
 

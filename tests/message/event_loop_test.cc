@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "message/sides.h"
+#include "message/spin_rule.h"
 
 namespace weft::message::testing {
 namespace {
@@ -199,6 +200,55 @@ TEST(EventLoop, AUserPointerBelongsToAConnection) {
   EXPECT_EQ(sides.a.user(), &mine);
   EXPECT_EQ(sides.b.user(), nullptr);
   EXPECT_EQ(sides.a_log.connection.user(), &mine);
+}
+
+// A loop that was polling its connections tells another one of messages from now on.
+TEST(EventLoop, IsWatchedAfterItHasPolled) {
+  Sides sides;
+  sides.a.send("first");
+  sides.wait([&] { return sides.b_log.texts.size() == 1; });
+  const int fd = sides.loop->fd();
+  for (std::size_t count = 2; count < 10; ++count) {
+    while (sides.loop->step() > 0) continue;
+    sides.a.send("more");
+    pollfd watched{fd, POLLIN, 0};
+    while (sides.b_log.texts.size() < count) {
+      ASSERT_EQ(poll(&watched, 1, 10'000), 1) << "nothing tells of message " << count;
+      sides.loop->step();
+    }
+  }
+}
+
+TEST(EventLoop, NeedsNoPolling) {
+  Limits limits;
+  limits.spin = 0us;
+  Sides sides(limits);
+  for (std::size_t count = 1; count < 10; ++count) {
+    sides.a.send("one");
+    sides.wait([&] { return sides.b_log.texts.size() == count; });
+  }
+}
+
+TEST(EventLoop, RefusesToPollForLessThanNoTime) {
+  Limits limits;
+  limits.spin = -1us;
+  EXPECT_THROW(EventLoop{limits}, Error);
+}
+
+// Twice as many sleeps as the last time go without, up to 63; one success, and polling is on again.
+TEST(SpinRule, StopsWhereNothingComes) {
+  detail::SpinRule rule;
+  std::vector<int> left_out;
+  for (int i = 0; i < 9; ++i) {
+    int count = 0;
+    while (!rule.allows()) ++count;
+    left_out.push_back(count);
+    rule.learn(false);
+  }
+  EXPECT_EQ(left_out, (std::vector<int>{0, 1, 3, 7, 15, 31, 63, 63, 63}));
+  while (!rule.allows()) continue;
+  rule.learn(true);
+  EXPECT_TRUE(rule.allows());
 }
 
 }  // namespace

@@ -46,12 +46,25 @@ TEST(Joined, ManyShortMessagesBetweenLongOnesAreInOrderAndFewFrames) {
 TEST(Joined, AMessageWithNothingBeforeItDoesNotWait) {
   Sides sides;
   for (std::uint64_t i = 0; i < 5; ++i) {
-    sides.a.send("alone");
-    // The message is sent already, although the loop was not stepped.
+    const Sending alone = sides.a.send("alone");
+    // The message leaves already, although the loop was not stepped.
     EXPECT_EQ(sides.a.statistics().frames_sent, i + 1);
     EXPECT_EQ(sides.a.statistics().messages_waiting, 0U);
+    sides.wait([&] { return alone.status() == Status::sent; });
   }
   sides.wait([&] { return sides.b_log.texts.size() == 5; });
+}
+
+// The first one leaves at once; the others share the frame of the next step.
+TEST(Joined, MessagesOfABurstWaitForTheNextStep) {
+  Sides sides;
+  for (int i = 0; i < 20; ++i) sides.a.send("burst");
+  EXPECT_EQ(sides.a.statistics().frames_sent, 1U);
+  EXPECT_EQ(sides.a.statistics().messages_waiting, 19U);
+  sides.loop->step();
+  EXPECT_EQ(sides.a.statistics().messages_waiting, 0U);
+  sides.wait([&] { return sides.b_log.texts.size() == 20; });
+  EXPECT_EQ(sides.a.statistics().frames_sent, 2U);
 }
 
 TEST(Joined, PiecesOfTheUsersMemoryAreJoined) {

@@ -2,6 +2,7 @@
 // end keeps to its own limits, and to those that the peer has announced.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
@@ -29,6 +30,10 @@ struct Limits {
   // their senders, and kept buffers are not replaced, so that the senders run out of credits. At
   // least `max_message_bytes`.
   std::uint64_t pool_bytes = std::uint64_t{1} << 30;
+  // How long step() and run() poll the connections that were active last, before they sleep. A
+  // message that comes meanwhile needs no wake-up, for either side. Where nothing has come, the
+  // next times are left out, so an idle loop does not poll. 0: never.
+  std::chrono::microseconds spin{50};
   // Connections of one listener, including requests that are neither accepted nor rejected yet.
   // Further requests are rejected, and the peer's error names this number.
   std::uint32_t max_connections = 16384;
