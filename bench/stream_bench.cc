@@ -260,7 +260,7 @@ void measure(const Peer& peer, const Row& row, int rounds) {
              figure(median(stream)), row.unit, median(ratios));
 }
 
-void run(std::uint32_t ring_bytes, int rounds, double effort) {
+void run(std::uint32_t ring_bytes, int rounds, double effort, const std::string& only) {
   const auto times = [effort](double count) {
     return static_cast<std::uint32_t>(std::max(count * effort, 10.0));
   };
@@ -286,7 +286,9 @@ void run(std::uint32_t ring_bytes, int rounds, double effort) {
   fmt::print("rings of {} KiB{:>25} {:>9} {:>6} {:>6}\n", ring_bytes / 1024, "TCP", "stream", "",
              "ratio");
   const Peer peer(ring_bytes);
-  for (const Row& row : rows) measure(peer, row, rounds);
+  for (const Row& row : rows) {
+    if (std::string_view(row.name).find(only) != std::string_view::npos) measure(peer, row, rounds);
+  }
 }
 
 }  // namespace
@@ -302,12 +304,14 @@ int main(int count, char** words) {
   app.add_option("--ring", ring_bytes, "bytes of the rings (both 32 KiB and 1 MiB)");
   app.add_option("--rounds", rounds, "how often each is measured, in turn")->capture_default_str();
   app.add_option("--effort", effort, "more or less work in each round")->capture_default_str();
+  std::string only;
+  app.add_option("--only", only, "the rows whose names contain this");
   CLI11_PARSE(app, count, words);
   try {
     if (peer) weft::bench::be_peer(ring_bytes);
     std::vector<std::uint32_t> sizes{32 * 1024, 1024 * 1024};
     if (ring_bytes != 0) sizes = {ring_bytes};
-    for (const std::uint32_t bytes : sizes) weft::bench::run(bytes, rounds, effort);
+    for (const std::uint32_t bytes : sizes) weft::bench::run(bytes, rounds, effort, only);
     return 0;
   } catch (const std::exception& error) {
     fmt::print(stderr, "stream_bench: {}\n", error.what());
