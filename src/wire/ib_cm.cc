@@ -42,6 +42,7 @@ constexpr Field16 partition_key{starting_psn.end()};
 constexpr Field8 path{partition_key.end()};  // MTU (4 bits), RDC exists, RNR retries (3)
 constexpr Field8 options{path.end()};        // retries (4 bits), SRQ, extended transport (3)
 constexpr FieldBytes<44> primary_path{options.end()};
+constexpr Field8 acknowledgement_timeout{primary_path.end() - 1};  // five bits
 constexpr FieldBytes<44> alternate_path{primary_path.end()};
 static_assert(alternate_path.end() == CmRequest::header_bytes);
 }  // namespace field::request
@@ -183,24 +184,32 @@ std::uint32_t CmRequest::path_mtu_bytes() const {
   return path_mtu_code >= 1 && path_mtu_code <= 5 ? 128U << path_mtu_code : 0;
 }
 
+std::int64_t CmRequest::answer_within_ns() const {
+  const auto ns = [](std::uint8_t code) { return std::int64_t{4096} << (code & 31U); };
+  return ns(response_timeout_code) + ns(acknowledgement_timeout_code);
+}
+
 Result<CmRequest, WireError> CmRequest::parse(Bytes bytes) {
   if (bytes.size() < header_bytes) return WireError::truncated;
   namespace at = field::request;
   const std::byte* from = bytes.data();
   const unsigned path = at::path.load(from);
   const unsigned options = at::options.load(from);
-  return CmRequest{.local_id = at::local_id.load(from),
-                   .service = at::service.load(from),
-                   .local_qp = load_24(from, at::local_qp),
-                   .responder_resources = at::responder_resources.load(from),
-                   .initiator_depth = at::initiator_depth.load(from),
-                   .starting_psn = load_24(from, at::starting_psn),
-                   .retry_count = byte_of(at::retry_count.load(from) & retry_mask),
-                   .path_mtu_code = byte_of(path >> 4),
-                   .rnr_retry_count = byte_of(path & retry_mask),
-                   .shared_receive_queue = (options & 8) != 0,
-                   .transport_code = byte_of(at::transport.load(from) >> 1 & 3U),
-                   .extended_transport_code = byte_of(options & 7)};
+  return CmRequest{
+      .local_id = at::local_id.load(from),
+      .service = at::service.load(from),
+      .local_qp = load_24(from, at::local_qp),
+      .responder_resources = at::responder_resources.load(from),
+      .initiator_depth = at::initiator_depth.load(from),
+      .starting_psn = load_24(from, at::starting_psn),
+      .retry_count = byte_of(at::retry_count.load(from) & retry_mask),
+      .path_mtu_code = byte_of(path >> 4),
+      .rnr_retry_count = byte_of(path & retry_mask),
+      .shared_receive_queue = (options & 8) != 0,
+      .transport_code = byte_of(at::transport.load(from) >> 1 & 3U),
+      .extended_transport_code = byte_of(options & 7),
+      .response_timeout_code = byte_of(at::transport.load(from) >> 3),
+      .acknowledgement_timeout_code = byte_of(at::acknowledgement_timeout.load(from) >> 3)};
 }
 
 void CmRequest::emit(MutableBytes out) const {
@@ -210,7 +219,8 @@ void CmRequest::emit(MutableBytes out) const {
   at::service.store(to, service);
   store_24(to, at::local_qp, local_qp, responder_resources);
   store_24(to, at::local_ee, 0, initiator_depth);
-  at::transport.store(to, byte_of((transport_code & 3U) << 1));
+  at::transport.store(to, byte_of(response_timeout_code << 3U | (transport_code & 3U) << 1));
+  at::acknowledgement_timeout.store(to, byte_of(acknowledgement_timeout_code << 3U));
   store_24(to, at::starting_psn, starting_psn, byte_of(retry_count & retry_mask));
   // The only partition that the device knows.
   at::partition_key.store(to, default_partition);

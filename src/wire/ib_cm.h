@@ -72,7 +72,12 @@ struct CmRequest {
   bool shared_receive_queue = false;
   std::uint8_t transport_code = 0;           // 0 RC, 1 UC, 2 RD, 3: see the extended code
   std::uint8_t extended_transport_code = 0;  // 1 XRC
+  // Both in units of 4.096 us times two to this power, of five bits.
+  std::uint8_t response_timeout_code = 0;         // of the other side's answer to this message
+  std::uint8_t acknowledgement_timeout_code = 0;  // of the primary path: its way and back
 
+  // How long the sender waits for the answer before it repeats this message.
+  [[nodiscard]] std::int64_t answer_within_ns() const;
   // The MTU in bytes; 0 if the code is not valid.
   [[nodiscard]] std::uint32_t path_mtu_bytes() const;
   [[nodiscard]] static Result<CmRequest, WireError> parse(Bytes bytes);

@@ -42,12 +42,18 @@ inline MadePacket later(MadePacket packet, std::int64_t time_ns) {
   return packet;
 }
 
-// Each packet moves by less than `window` places.
+// How late a packet may come at most: no network holds it longer.
+constexpr std::int64_t most_late_ns = 100'000'000;
+
+// Each packet moves by less than `window` places, and not beyond packets that are too late.
 inline MadeCapture shuffled(const MadeCapture& capture, std::size_t from, std::size_t window,
                             Random& random) {
   std::vector<std::pair<std::size_t, std::size_t>> places;
   for (std::size_t i = 0; i < capture.size(); ++i) {
-    places.emplace_back(i < from ? i : i + random.below(window), i);
+    std::size_t place = i < from ? i : i + random.below(window);
+    place = std::min(place, capture.size() - 1);
+    while (capture[place].time_ns > capture[i].time_ns + most_late_ns) --place;
+    places.emplace_back(place, i);
   }
   std::ranges::sort(places);
   MadeCapture out;

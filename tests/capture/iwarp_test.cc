@@ -479,6 +479,28 @@ TEST(IwarpMidStream, OtherTrafficIsLeftAlone) {
   }
 }
 
+// A reply without its request answers it, and a reply may be among what the capture lacks.
+TEST(IwarpEnds, OnlyARequestCanBeUnanswered) {
+  MadeCapture capture;
+  IwarpTalk talk(capture, {}, {});
+  talk.connect();
+  const auto end_of = [](MadeCapture trace, std::string_view without) {
+    std::erase_if(trace, [&](const MadePacket& packet) {
+      return std::ranges::search(packet.bytes, std::as_bytes(std::span(without))).begin() !=
+             packet.bytes.end();
+    });
+    Analysis analysis;
+    feed(analysis, trace);
+    EXPECT_EQ(analysis.connections().size(), 1U) << without;
+    return analysis.connections()[0].end;
+  };
+  EXPECT_EQ(end_of(capture, "MPA ID Req Frame"), Connection::End::open);
+  EXPECT_EQ(end_of(capture, "MPA ID Rep Frame"), Connection::End::unanswered);
+  talk.tcp().acknowledge(Side::a);
+  talk.tcp().finish(Side::b);
+  EXPECT_EQ(end_of(capture, "MPA ID Rep Frame"), Connection::End::open);
+}
+
 // Who captures itself ends right after it has closed.
 TEST(IwarpEnds, HalfOpenIsWhatTheOtherSideHadTimeToClose) {
   MadeCapture capture;

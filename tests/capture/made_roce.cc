@@ -321,7 +321,9 @@ void RoceTalk::connect() {
                                .transport_code = static_cast<std::uint8_t>(uc    ? 1
                                                                            : xrc ? 3
                                                                                  : 0),
-                               .extended_transport_code = static_cast<std::uint8_t>(xrc ? 1 : 0)}));
+                               .extended_transport_code = static_cast<std::uint8_t>(xrc ? 1 : 0),
+                               .response_timeout_code = 20,  // as Linux
+                               .acknowledgement_timeout_code = 19}));
   datagram(Side::b, {.attribute = Attribute::reply},
            bytes_of(wire::CmReply{.local_id = 0xB0000000U | options_.qp_b,
                                   .remote_id = 0xA0000000U | options_.qp_a,

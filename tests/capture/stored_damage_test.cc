@@ -103,7 +103,10 @@ struct Results final : RpcSink, StorageSink {
     };
     add("status", std::to_string(command.status));
     // The name of an NVMe command depends on its queue.
-    if (command.name != "command") add("name", std::string(command.name));
+    // That of an iSER command is not known where its block of bytes was cut.
+    if (command.name != "command" && command.name != "SCSI Command") {
+      add("name", std::string(command.name));
+    }
     if (command.block) add("block", std::to_string(*command.block));
     if (command.blocks) add("blocks", std::to_string(*command.blocks));
     if (command.bytes > 0) add("bytes", std::to_string(command.bytes));
@@ -138,6 +141,15 @@ struct Change {
     const std::string_view changed(name);
     return changed.find("shuffled") != changed.npos || changed == "everything";
   }
+  [[nodiscard]] bool loses_packets() const {
+    return std::string_view(name).find("lost") != std::string_view::npos || begins_late() ||
+           std::string_view(name) == "everything";
+  }
+  [[nodiscard]] bool sends_again() const {
+    const std::string_view changed(name);
+    return changed.starts_with("lost before") || changed.starts_with("lost after") ||
+           changed == "everything";
+  }
   [[nodiscard]] bool begins_late() const { return std::string_view(name).starts_with("begun"); }
 };
 
@@ -161,7 +173,7 @@ const Change changes[] = {
     // Not so far that whole connections of a short capture change places.
     {"shuffled",
      [](const auto& c, auto& r) {
-       return by(c, {.window = std::clamp<std::size_t>(c.size() / 20, 2, 64)}, r);
+       return by(c, {.window = std::clamp<std::size_t>(c.size() / 20, 2, 100)}, r);
      }},
     {"duplicated", [](const auto& c, auto& r) { return by(c, {.captured_twice = 5}, r); }},
     {"lost before the capture",
@@ -197,8 +209,8 @@ std::string text_of(const CommandFact& one) {
                      std::get<2>(one), std::get<3>(one));
 }
 
-// A Read whose beginning was answered before the capture began is asked for again from there on:
-// the capture has a whole Read of the rest.
+// A Read whose request the capture lacks may be asked for again from the middle on: the capture has
+// a whole Read of the rest.
 bool is_rest_of(const Fact& rest, const Fact& whole) {
   const auto& [kind, key, address, bytes] = rest;
   const auto& [whole_kind, whole_key, whole_address, whole_bytes] = whole;
@@ -221,7 +233,7 @@ void expect_subset(const Set& of_damaged, const Set& of_all, const Change& chang
   std::string first;
   for (const auto& one : of_damaged) {
     if (of_all.contains(one)) continue;
-    const bool rest = change.begins_late() && std::ranges::any_of(of_all, [&](const auto& whole) {
+    const bool rest = change.loses_packets() && std::ranges::any_of(of_all, [&](const auto& whole) {
                         return is_rest_of(one, whole);
                       });
     if (rest) continue;
@@ -239,7 +251,10 @@ void expect_nothing_wrong(const Results& seen, const Results& all, const Change&
       "repeated",       "not-captured",           "one-direction",      "rpc-incomplete",
       "rpc-unanswered", "rpc-reply-without-call", "unanswered-request", "half-open"};
   // A reset counts only where nothing that ends a connection came before it.
-  if (change.moves_packets()) about_the_capture.insert("reset");
+  if (change.moves_packets() || change.loses_packets()) about_the_capture.insert("reset");
+  // What is sent again comes so much later that a short connection may have ended: then it looks
+  // like the beginning of another one.
+  if (change.sends_again()) about_the_capture.insert("connection-unanswered");
   for (const auto& [kind, sentence] : seen.findings) {
     EXPECT_TRUE(all.findings.contains(kind) || about_the_capture.contains(kind))
         << kind << ": " << sentence;
@@ -266,7 +281,7 @@ TEST_P(StoredDamage, CompleteMeansByteExact) {
   const MadeCapture capture = stored(std::string(WEFT_TEST_DATA) + "/" + GetParam());
   const Results all(capture, true);
   for (const Change& change : changes) {
-    for (const std::uint64_t seed : weft::test::seeds(long_run ? 20 : 2)) {
+    for (const std::uint64_t seed : weft::test::seeds(long_run ? 100 : 10)) {
       SCOPED_TRACE(testing::Message() << weft::test::seed_trace(seed) << ", " << change.name);
       Random random(seed);
       expect_nothing_wrong(Results(change.make(capture, random)), all, change);

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "capture/finding_frames.h"
 #include "capture/made_roce.h"
 #include "wire/hello.h"
@@ -246,6 +248,65 @@ TEST_F(TrafficFindingsTest, ConnectionsThatCameToNothing) {
   expect_only(finding::unanswered_connection, {1});
   talk.reject();
   expect_only(finding::rejected_connection, {2});
+}
+
+// The message that follows a reply shows that there was one.
+TEST_F(TrafficFindingsTest, AReplyThatTheCaptureLacks) {
+  capture.erase(capture.begin() + 1);
+  for (const Finding& found : findings_of(capture)) {
+    EXPECT_NE(found.kind, finding::unanswered_connection) << found.sentence;
+  }
+}
+
+// A requester without an answer repeats its request, after 6.4 seconds with these timeouts.
+TEST_F(TrafficFindingsTest, ARequestThatIsNotRepeatedWasAnswered) {
+  capture.resize(1);
+  RoceTalk later(capture, {.qp_a = 0x99, .qp_b = 0x98});
+  later.connect();
+  later.disconnect();
+  const auto go_on = [&](std::int64_t seconds) {
+    for (std::size_t i = 1; i < capture.size(); ++i) {
+      capture[i].time_ns += seconds * 1'000'000'000;
+    }
+  };
+  go_on(6);
+  expect_only(finding::unanswered_connection, {1});
+  go_on(2);
+  EXPECT_TRUE(findings_of(capture).empty());
+  // It was repeated, so there was none.
+  capture.insert(capture.begin() + 1, MadePacket(capture[0]));
+  capture[1].time_ns += 6'500'000'000;
+  expect_only(finding::unanswered_connection, {2});
+}
+
+// Elsewhere the capture lacks packets, so the answer may be among them.
+TEST_F(TrafficFindingsTest, ALossyCaptureLeavesARequestOpen) {
+  capture.resize(1);
+  RoceTalk later(capture, {.qp_a = 0x99, .qp_b = 0x98});
+  later.connect();
+  later.send(Side::a, 10);
+  later.send(Side::a, 10);
+  expect_only(finding::unanswered_connection, {1});
+  capture.erase(capture.begin() + 4);
+  expect_only(finding::not_captured, {6});
+}
+
+// Where the capture is out of order, a message may come after the one that ends the connection.
+TEST_F(TrafficFindingsTest, PacketsBehindTheEndAreNoImpossibleHeaders) {
+  talk.acknowledge_all(false);
+  talk.send(Side::a, 3'000);
+  const std::uint32_t last_psn = talk.next_psn(Side::a) - 1;
+  const auto second = static_cast<std::ptrdiff_t>(capture.size());
+  talk.send(Side::a, 3'000);
+  const auto end = static_cast<std::ptrdiff_t>(capture.size());
+  talk.acknowledge(Side::b, last_psn, {});
+  talk.disconnect();
+  std::rotate(capture.begin() + second, capture.begin() + end, capture.end());
+  // The last packet of the first Send is missing.
+  capture.erase(capture.begin() + second - 1);
+  for (const Finding& found : findings_of(capture)) {
+    EXPECT_NE(found.kind, "bad-header") << found.sentence;
+  }
 }
 
 TEST_F(TrafficFindingsTest, HalfOpen) {

@@ -50,12 +50,18 @@ TEST(CmRequest, EveryFieldHasItsPlace) {
                         .rnr_retry_count = 5,
                         .shared_receive_queue = true,
                         .transport_code = 3,
-                        .extended_transport_code = 1};
+                        .extended_transport_code = 1,
+                        .response_timeout_code = 20,
+                        .acknowledgement_timeout_code = 19};
   expect_stable(value);
   const auto bytes = emitted(value);
   EXPECT_EQ(load_be<std::uint32_t>(&bytes[32]), 0xABCDEF10U);
   EXPECT_EQ(load_be<std::uint32_t>(&bytes[44]), 0x12345607U);
   EXPECT_EQ(bytes[50], std::byte{0x35});
+  EXPECT_EQ(bytes[43] >> 3, std::byte{20});
+  EXPECT_EQ(bytes[95] >> 3, std::byte{19});
+  // 4.096 us times two to the power of 20, and of 19.
+  EXPECT_EQ(value.answer_within_ns(), 6'442'450'944);
   EXPECT_EQ(value.path_mtu_bytes(), 1024U);
   EXPECT_EQ(CmRequest{.path_mtu_code = 5}.path_mtu_bytes(), 4096U);
   EXPECT_EQ(CmRequest{.path_mtu_code = 6}.path_mtu_bytes(), 0U);

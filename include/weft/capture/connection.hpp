@@ -63,7 +63,9 @@ struct Connection {
   bool crc = false;                 // MPA: CRCs are checked. InfiniBand: always true
   std::uint16_t reject_reason = 0;  // of InfiniBand's REJ: see reject_reason_text()
   std::uint32_t mtu_bytes = 0;      // path MTU, if InfiniBand's connection manager sent it
-  Stamp first{};                    // first and last frame of the connection
+  // InfiniBand: without an answer for so long, the requester repeats its request. 0: unknown.
+  std::int64_t answer_within_ns = 0;
+  Stamp first{};  // first and last frame of the connection
   Stamp last{};
   std::uint64_t frames = 0;
   std::array<std::uint64_t, 2> side_frames{};  // by sender, without the connection manager's

@@ -142,6 +142,7 @@ class WEFT_API TrafficFindings final : public ProgressSink, public OperationSink
   const ConnectionTable& connections_;
   FindingSink* sink_;
   ConnectionMap<Pair> pairs_;
+  bool lacks_packets_ = false;  // of any connection
 };
 
 }  // namespace weft::capture

@@ -75,6 +75,17 @@ bool lacks_replies(const Connection& requested, const ConnectionTable& connectio
   });
 }
 
+// Returns whether the capture lacks the answer. A requester without one repeats its request
+// (InfiniBand specification, §12.9.8.5), and this one has not, although the capture goes on.
+bool lacks_repeats(const Connection& requested, const ConnectionTable& connections) {
+  if (requested.answer_within_ns == 0 || requested.frames > 1) return false;
+  // A tenth for timers that are late.
+  const std::int64_t repeated_ns =
+      requested.last.time_ns + requested.answer_within_ns + requested.answer_within_ns / 10;
+  return std::ranges::any_of(connections,
+                             [&](const Connection& one) { return one.last.time_ns > repeated_ns; });
+}
+
 // Returns ", which cost 3.00 ms"; empty if it cost nothing.
 std::string cost_text(std::int64_t cost_ns) {
   return cost_ns > 0 ? fmt::format(", which cost {}", duration_text(cost_ns)) : std::string();
@@ -176,6 +187,7 @@ void TrafficFindings::on_gap(const Origin& origin, const Gap& gap) {
     own.cut = true;
     return;
   }
+  lacks_packets_ = true;
   own.gaps.add(origin.stamp, gap.wire_bytes);
   own.gap_packets += gap.packets;
 }
@@ -361,6 +373,9 @@ void TrafficFindings::report_connection(const Connection& connection) {
                                 endpoint_name(connection.id, Side::a), reason_text(connection)));
     case Connection::End::unanswered:
       if (lacks_replies(connection, connections_)) return;
+      if (lacks_repeats(connection, connections_)) return;
+      // The answer to a single message may be among what the capture has lost elsewhere.
+      if (lacks_packets_ && connection.frames == 1) return;
       return report(finding::unanswered_connection, connection.id, last,
                     fmt::format("{} requested a connection, and {} never answered.",
                                 endpoint_name(connection.id, Side::a),

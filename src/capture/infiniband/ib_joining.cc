@@ -305,7 +305,8 @@ IbConnection& IbAnalysis::on_request(const IbManager::Request& request) {
                       .b = {.address = passive, .known = false},
                       .end = Connection::End::unanswered,
                       .offer_a = offer_of(request.message, request.private_data),
-                      .mtu_bytes = request.message.path_mtu_bytes()});
+                      .mtu_bytes = request.message.path_mtu_bytes(),
+                      .answer_within_ns = request.message.answer_within_ns()});
   connection.count(request.envelope.stamp);
   connection.begin(Side::b, request.message.starting_psn);
   const FlowKey key{passive, active, request.message.local_qp};

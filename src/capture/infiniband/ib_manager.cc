@@ -50,10 +50,10 @@ IbManager::Known* IbManager::find(const Envelope& envelope, std::uint32_t local_
                                   std::uint32_t remote_id) {
   // Communication ids are reused, so the latest connection counts.
   for (auto known = known_.rbegin(); known != known_.rend(); ++known) {
-    const bool from_active = envelope.source == known->active &&
-                             envelope.destination == known->passive &&
-                             local_id == known->active_id && remote_id == known->passive_id;
     // Before the first reply the id of the passive side is unknown, so any id of it matches.
+    const bool from_active =
+        envelope.source == known->active && envelope.destination == known->passive &&
+        local_id == known->active_id && (!known->replied || remote_id == known->passive_id);
     const bool from_passive =
         envelope.source == known->passive && envelope.destination == known->active &&
         remote_id == known->active_id && (!known->replied || local_id == known->passive_id);
@@ -147,8 +147,11 @@ void IbManager::on_pair(const Envelope& envelope, Bytes bytes, wire::CmAttribute
   Known* known = find(envelope, message->local_id, message->remote_id);
   if (!known) return;
   known->connection->count(envelope.stamp);
-  if (attribute == wire::CmAttribute::disconnect_request) {
-    Connection& connection = known->connection->connection();
+  Connection& connection = known->connection->connection();
+  // These messages follow a reply. Where the capture lacks it, it may lack the answer to a
+  // disconnection as well.
+  if (connection.end == Connection::End::unanswered) connection.end = Connection::End::open;
+  if (attribute == wire::CmAttribute::disconnect_request && known->replied) {
     if (connection.end == Connection::End::open) connection.end = Connection::End::half_open;
   }
   if (attribute == wire::CmAttribute::disconnect_reply && !known->ended) {

@@ -89,8 +89,11 @@ void IbRequests::on_lost(const IbSegment& next, std::uint64_t packets) {
   sink_.on_gap(origin(next), {.packets = static_cast<std::uint32_t>(packets)});
 }
 
-// There is no packet behind the loss, so the gap has the time of the last one before it.
+// There is no packet behind the loss, so the gap has the time of the last one before it. Where the
+// capture is out of order, packets may still come after the messages that ended the connection.
 void IbRequests::on_end_lost(std::uint64_t packets) {
+  lost_any_ = true;
+  lost_before_ = packets;
   Origin origin = origin_;
   origin.stamp = last_;
   sink_.on_gap(origin, {.packets = static_cast<std::uint32_t>(packets)});

@@ -59,6 +59,7 @@ void IwarpConnection::on_bytes(Side side, const Stamp& stamp, std::uint64_t posi
 
 void IwarpConnection::on_hole(Side side, const Stamp& stamp, std::uint64_t /*position*/,
                               const Hole& hole) {
+  direction(side).lacks_bytes = true;
   direction(side).reader.on_hole(stamp, hole);
   check_interest();
 }
@@ -121,6 +122,7 @@ Connection& IwarpConnection::establish(Connection::Beginning beginning) {
 void IwarpConnection::on_frame(Side side, const wire::MpaFrameView& view, std::size_t cut_bytes) {
   Connection& connection = establish(Connection::Beginning::handshake);
   const wire::MpaFrame& frame = view.frame();
+  if (frame.kind == wire::MpaKind::request) direction(side).requested = true;
   Connection::Offer& offer = connection.offer(side);
   offer.seen = true;
   offer.markers = frame.markers;
@@ -237,6 +239,13 @@ void IwarpConnection::on_reset(Side side, const Stamp& stamp) {
   shared_.sink.on_end(origin(side, stamp), true);
 }
 
+// A request was sent, and nothing came back: also nothing that the capture lacks.
+bool IwarpConnection::is_unanswered() const {
+  if (a_.requested == b_.requested || decoder_->saw_fpdus()) return false;
+  const bool answered = connection_->offer_a.seen && connection_->offer_b.seen;
+  return !answered && !(a_.requested ? b_ : a_).lacks_bytes;
+}
+
 // Handles the end of the trace. It decides between unanswered, half-open and open.
 void IwarpConnection::on_end(const Stamp& stamp) {
   // Neither reader has any bytes left once the connection has been given up.
@@ -247,11 +256,9 @@ void IwarpConnection::on_end(const Stamp& stamp) {
   over_ = true;
   Connection::End& end = connection_->end;
   if (end != Connection::End::open) return;
-  const bool requested = connection_->offer_a.seen || connection_->offer_b.seen;
-  const bool answered = connection_->offer_a.seen && connection_->offer_b.seen;
   if (decoder_->terminated()) {
     end = Connection::End::terminated;
-  } else if (requested && !answered && !decoder_->saw_fpdus()) {
+  } else if (is_unanswered()) {
     end = Connection::End::unanswered;
   } else if ((finished_a_ || finished_b_) && stamp.time_ns >= finished_ns_ + time_to_close_ns) {
     end = Connection::End::half_open;

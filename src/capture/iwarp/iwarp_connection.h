@@ -77,6 +77,8 @@ class IwarpConnection final : public TcpReader {
     MpaReader reader;
     bool from_the_start = false;
     std::uint64_t lost_before = 0;  // bytes lost before the connection was known to be MPA
+    bool lacks_bytes = false;       // which this side sent, and the capture does not have
+    bool requested = false;         // it has sent the MPA request
     bool offers_words = false;      // its frame offers control words: wire::MpaFrame::words
 
    private:
@@ -88,6 +90,7 @@ class IwarpConnection final : public TcpReader {
   void on_frame(Side side, const wire::MpaFrameView& frame, std::size_t cut_bytes);
   void on_found(Side side, bool crc_good);
   void on_fpdu(Side side, const Fpdu& fpdu);
+  [[nodiscard]] bool is_unanswered() const;
   void settle_framing();
   void settle_depths();
   void settle_control_words(Side side, const wire::MpaFrame& frame, Bytes private_data);
