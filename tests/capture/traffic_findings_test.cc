@@ -279,6 +279,29 @@ TEST_F(TrafficFindingsTest, ARequestThatIsNotRepeatedWasAnswered) {
   expect_only(finding::unanswered_connection, {2});
 }
 
+// Where the capture is out of order, packets may come before the reply that their connection
+// follows from, and before its request.
+TEST_F(TrafficFindingsTest, PacketsBeforeTheReplyMakeNoConnectionOfTheirOwn) {
+  talk.acknowledge_all(false);
+  for (int i = 0; i < 4; ++i) talk.send(Side::a, 10);
+  talk.acknowledge(Side::b, talk.next_psn(Side::a) - 1, {});
+  talk.disconnect();
+  for (std::size_t before = 1; before < 5; ++before) {
+    MadeCapture late = capture;
+    // The request, the reply, or both come after a packet or some.
+    for (std::size_t first : {0U, 1U}) {
+      const auto at = late.begin() + static_cast<std::ptrdiff_t>(first);
+      std::rotate(
+          at, at + 3 - static_cast<std::ptrdiff_t>(first),
+          at + 3 - static_cast<std::ptrdiff_t>(first) + static_cast<std::ptrdiff_t>(before));
+      Analysis analysis;
+      feed(analysis, late);
+      for (const Connection& one : analysis.connections()) EXPECT_GT(one.frames, 0U);
+      EXPECT_EQ(analysis.connections().size(), analysis.connections().known());
+    }
+  }
+}
+
 // Elsewhere the capture lacks packets, so the answer may be among them.
 TEST_F(TrafficFindingsTest, ALossyCaptureLeavesARequestOpen) {
   capture.resize(1);

@@ -133,8 +133,13 @@ class ConnectionTable {
     forgotten_frames_ += known->frames;
     connections_.erase(id);
   }
+  // What was taken for a connection has turned out to be a part of another one.
+  void withdraw(ConnectionId id) {
+    withdrawn_ += find(id) != nullptr ? 1 : 0;
+    connections_.erase(id);
+  }
   // Connections of the whole trace, including forgotten ones.
-  [[nodiscard]] std::size_t size() const { return next_; }
+  [[nodiscard]] std::size_t size() const { return next_ - withdrawn_; }
   [[nodiscard]] std::size_t known() const { return connections_.size(); }
   [[nodiscard]] std::size_t forgotten() const { return size() - known(); }
   // Frames of the forgotten connections.
@@ -145,6 +150,7 @@ class ConnectionTable {
  private:
   ConnectionMap<Connection> connections_;
   ConnectionId next_ = 0;
+  std::size_t withdrawn_ = 0;
   std::uint64_t forgotten_frames_ = 0;
 };
 

@@ -104,6 +104,7 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
   // Makes the flow one direction of the connection.
   void bind(const FlowKey& key, Flow& flow, IbConnection& connection, Side side);
   void attach(const FlowKey& key, Flow& flow, IbConnection& connection, Side side);
+  void withdraw_if_empty(IbConnection& connection);
   void begin_unpaired(const FlowKey& key, Flow& flow, const IbSegment& segment);
   // Stores a packet of an undecided flow. Returns false if there is no room.
   bool hold(const FlowKey& key, Flow& flow, const IbSegment& segment);

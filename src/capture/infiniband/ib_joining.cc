@@ -193,7 +193,9 @@ void IbAnalysis::bind(const FlowKey& key, Flow& flow, IbConnection& connection, 
 
 // Joins the second direction; the connection is complete then.
 void IbAnalysis::attach(const FlowKey& key, Flow& flow, IbConnection& connection, Side side) {
+  IbConnection* const before = flow.connection;
   bind(key, flow, connection, side);
+  if (before && before != &connection) withdraw_if_empty(*before);
   std::erase_if(unpaired_, [&](const Unpaired& one) { return one.connection == &connection; });
   std::erase(undecided_, key);
   for (const FlowKey& one : connections_.find(connection.connection().id)->flows) {
@@ -207,6 +209,16 @@ void IbAnalysis::attach(const FlowKey& key, Flow& flow, IbConnection& connection
   receiver = {.address = key.destination, .number = key.queue_pair};
   // The reply was not captured, but traffic shows that there was one.
   if (known.end == Connection::End::unanswered) known.end = Connection::End::open;
+}
+
+// All packets of this direction waited, and belong to the connection that it was just joined to.
+void IbAnalysis::withdraw_if_empty(IbConnection& connection) {
+  const Connection& known = connection.connection();
+  if (known.frames > 0) return;
+  std::erase_if(unpaired_, [&](const Unpaired& one) { return one.connection == &connection; });
+  const ConnectionId id = known.id;
+  connections_.erase(id);
+  table_.withdraw(id);
 }
 
 // Begins a connection of which only this direction is known. Its own queue pair number is unknown,
