@@ -136,6 +136,9 @@ void QueuePair::on_carrier_ended(QueuePairLock& lock) {
                     (parts_.is_unreliable() && end.reason == iwarp::EndReason::peer_terminated);
   const bool managed = !search_.pairing();
   if (managed && lost && context().device().is_strict_roce()) return on_peer_left(lock);
+  // Requests may wait while the ends agree to leave TCP. The first one was under way, as over TCP.
+  const bool waits = !parts_.waiting.empty() && !parts_.completions.failed();
+  if (managed && lost && waits) return fail_waiting(lock);
   if (managed || !lost) return enter_error(lock);
   // A request has failed already, which on InfiniBand is the error state. What waits is the work
   // that StreamCarrier::complete_send() has put off.
