@@ -33,6 +33,7 @@ namespace weft {
 // run the io_context, use a strand.
 class AsioExecutor : public Executor {
  public:
+  // Resumes tasks in this executor.
   explicit AsioExecutor(asio::any_io_executor executor) : executor_(std::move(executor)) {}
   ~AsioExecutor() override { tasks_.clear(); }
 

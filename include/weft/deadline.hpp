@@ -12,14 +12,19 @@ class Deadline {
  public:
   using Clock = std::chrono::steady_clock;
 
+  // Without limit.
   [[nodiscard]] static Deadline never() { return {}; }
+  // The call only looks, and does not block.
   [[nodiscard]] static Deadline now() { return Clock::now(); }
 
+  // So long from now, rounded up to the unit of the clock.
   template <typename Rep, typename Period>
   Deadline(std::chrono::duration<Rep, Period> from_now)
       : at_(Clock::now() + std::chrono::ceil<Clock::duration>(from_now)) {}
+  // At this time of the steady clock.
   Deadline(Clock::time_point at) : at_(at) {}
 
+  // Whether the time is over; never for Deadline::never().
   [[nodiscard]] bool passed() const { return at_ && Clock::now() >= *at_; }
   // The remaining time in milliseconds, rounded up, for poll(2); -1 is without limit. Cut to about
   // eleven days, so a caller must check passed() after a timeout.

@@ -25,9 +25,12 @@ struct ErrorDetail {
 // sentence.
 class WEFT_API Error : public std::system_error {
  public:
+  // An errno value, and a sentence to which its text is appended.
   Error(int error_number, const std::string& what);
+  // The same with what programs can evaluate.
   Error(int error_number, const std::string& what, ErrorDetail detail);
 
+  // The errno value: that of code().
   [[nodiscard]] int error_number() const noexcept { return code().value(); }
   // Valid as long as this object or a copy of it.
   [[nodiscard]] const ErrorDetail& detail() const noexcept;

@@ -54,6 +54,7 @@ class [[nodiscard]] Task {
 // thread may resume a task meanwhile.
 class TaskSet {
  public:
+  // A set without tasks.
   TaskSet() = default;
   TaskSet(const TaskSet&) = delete;
   TaskSet& operator=(const TaskSet&) = delete;

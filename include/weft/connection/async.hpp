@@ -49,6 +49,7 @@ namespace weft::connection {
 // resuming.
 class Async {
  public:
+  // The executor must outlive this object and its tasks.
   explicit Async(Executor& executor) : executor_(&executor) {}
 
   // Connects. The name of a host is looked up in a thread of its own, which goes on for itself
@@ -57,9 +58,11 @@ class Async {
                                                   const Options& options = {},
                                                   const Greeting& greeting = {},
                                                   std::stop_token stop = {}) const;
+  // Resolves the address and the route, as the constructor of Prepared does.
   [[nodiscard]] WEFT_API Task<Prepared> prepare(const Address& peer, Deadline deadline,
                                                 const Options& options = {},
                                                 std::stop_token stop = {}) const;
+  // Connects what prepare() has made.
   [[nodiscard]] WEFT_API Task<Connection> connect(Prepared prepared, const Greeting& greeting,
                                                   Deadline deadline,
                                                   std::stop_token stop = {}) const;
@@ -67,9 +70,11 @@ class Async {
   // Waits for the next request of a listener; an empty result after a timeout or a stop.
   [[nodiscard]] WEFT_API Task<std::optional<Request>> next(Listener& listener, Deadline deadline,
                                                            std::stop_token stop = {}) const;
+  // Accepts the next request, from any peer. Throws Error(ETIMEDOUT) or Error(ECANCELED).
   [[nodiscard]] WEFT_API Task<Connection> accept(Listener& listener, Deadline deadline,
                                                  const Greeting& greeting = {},
                                                  std::stop_token stop = {}) const;
+  // Accepts this request, as Request::accept() does.
   [[nodiscard]] WEFT_API Task<Connection> accept(Request request, const Greeting& greeting,
                                                  Deadline deadline,
                                                  std::stop_token stop = {}) const;
@@ -82,20 +87,25 @@ class Async {
                                                            Deadline deadline,
                                                            std::stop_token stop = {},
                                                            std::uint64_t id = 0) const;
+  // The same for an RDMA Write to an offset in the peer's buffer.
   [[nodiscard]] WEFT_API Task<std::optional<Outcome>> write(
       Connection& connection, LocalSlice from, RemoteBuffer to, std::uint64_t offset_bytes,
       Deadline deadline, std::stop_token stop = {}, std::uint64_t id = 0) const;
+  // The same for an RDMA Read from an offset in the peer's buffer.
   [[nodiscard]] WEFT_API Task<std::optional<Outcome>> read(
       Connection& connection, LocalSlice into, RemoteBuffer from, std::uint64_t offset_bytes,
       Deadline deadline, std::stop_token stop = {}, std::uint64_t id = 0) const;
 
+  // The same with a slice that keeps its region until the request has completed.
   [[nodiscard]] WEFT_API Task<std::optional<Outcome>> send(Connection& connection, KeptSlice from,
                                                            Deadline deadline,
                                                            std::stop_token stop = {},
                                                            std::uint64_t id = 0) const;
+  // A write from a slice that keeps its region.
   [[nodiscard]] WEFT_API Task<std::optional<Outcome>> write(
       Connection& connection, KeptSlice from, RemoteBuffer to, std::uint64_t offset_bytes,
       Deadline deadline, std::stop_token stop = {}, std::uint64_t id = 0) const;
+  // A read into a slice that keeps its region.
   [[nodiscard]] WEFT_API Task<std::optional<Outcome>> read(
       Connection& connection, KeptSlice into, RemoteBuffer from, std::uint64_t offset_bytes,
       Deadline deadline, std::stop_token stop = {}, std::uint64_t id = 0) const;
@@ -116,8 +126,11 @@ class Async {
   [[nodiscard]] WEFT_API Task<std::vector<Outcome>> await(Connection& connection, Queue queue,
                                                           std::size_t count, Deadline deadline,
                                                           std::stop_token stop = {}) const;
+  // Waits for the next buffer that the peer has advertised; an empty result after a timeout, a
+  // stop, or the end of the connection.
   [[nodiscard]] WEFT_API Task<std::optional<Advertisement>> await_advertisement(
       Connection& connection, Deadline deadline, std::stop_token stop = {}) const;
+  // Waits for the end of the connection, by either side; false after a timeout or a stop.
   [[nodiscard]] WEFT_API Task<bool> await_disconnect(Connection& connection, Deadline deadline,
                                                      std::stop_token stop = {}) const;
 

@@ -34,7 +34,9 @@ struct Outcome {
   // The local rkey that the peer's send has invalidated.
   std::optional<std::uint32_t> invalidated_rkey{};
 
+  // Whether the request was successful.
   [[nodiscard]] bool ok() const { return status == IBV_WC_SUCCESS; }
+  // The status in words, as ibv_wc_status_str(3).
   [[nodiscard]] WEFT_API std::string_view status_name() const;
 };
 
@@ -56,6 +58,7 @@ class ConnectionEnd {
   // outlive the buffer. Throws Error. A buffer must outlive the requests that use it, and the
   // peer's accesses to it.
   [[nodiscard]] WEFT_API Buffer allocate(std::size_t bytes, Access access = Access::local) const;
+  // The same for memory of the user.
   [[nodiscard]] WEFT_API Buffer register_buffer(std::span<std::byte> memory,
                                                 Access access = Access::local) const;
 
@@ -71,14 +74,18 @@ class ConnectionEnd {
 
   // "192.0.2.1:7174", "[::1]:7174"; empty while the address is unknown.
   [[nodiscard]] WEFT_API std::string local_address() const;
+  // The address of the peer, in the same form.
   [[nodiscard]] WEFT_API std::string peer_address() const;
 
   // The verbs objects of the connection. Completions of requests that were posted directly on the
   // queue pair can be polled directly, or await() returns them with their own ids. Ids with 0x5743
   // in the upper 16 bits are reserved for this library.
   [[nodiscard]] WEFT_API const verbs::Id& id() const;
+  // The domain of its memory: Options::domain, or one of its own.
   [[nodiscard]] WEFT_API const verbs::ProtectionDomain& domain() const;
+  // The queue pair, in the state that this end has reached.
   [[nodiscard]] WEFT_API const verbs::QueuePair& queue_pair() const;
+  // The completion queue of its sends, or of its receives.
   [[nodiscard]] WEFT_API const verbs::CompletionQueue& completion_queue(Queue queue) const;
 
  protected:
@@ -108,6 +115,7 @@ class Connection : public ConnectionEnd {
   // Requests without SendFlags::signaled have an outcome only if they fail.
   [[nodiscard]] WEFT_API int post_send(std::span<const LocalSlice> from, std::uint64_t id,
                                        SendFlags flags = SendFlags::signaled) const;
+  // Writes to an offset in the peer's buffer, which the peer does not notice.
   [[nodiscard]] WEFT_API int post_write(std::span<const LocalSlice> from, const RemoteBuffer& to,
                                         std::uint64_t offset_bytes, std::uint64_t id,
                                         SendFlags flags = SendFlags::signaled) const;
@@ -116,15 +124,18 @@ class Connection : public ConnectionEnd {
   [[nodiscard]] WEFT_API int post_read(std::span<const LocalSlice> into, const RemoteBuffer& from,
                                        std::uint64_t offset_bytes, std::uint64_t id,
                                        SendFlags flags = SendFlags::signaled) const;
+  // Sends one slice.
   [[nodiscard]] int post_send(const LocalSlice& from, std::uint64_t id,
                               SendFlags flags = SendFlags::signaled) const {
     return post_send(std::span(&from, 1), id, flags);
   }
+  // Writes one slice.
   [[nodiscard]] int post_write(const LocalSlice& from, const RemoteBuffer& to,
                                std::uint64_t offset_bytes, std::uint64_t id,
                                SendFlags flags = SendFlags::signaled) const {
     return post_write(std::span(&from, 1), to, offset_bytes, id, flags);
   }
+  // Reads into one slice.
   [[nodiscard]] int post_read(const LocalSlice& into, const RemoteBuffer& from,
                               std::uint64_t offset_bytes, std::uint64_t id,
                               SendFlags flags = SendFlags::signaled) const {
@@ -136,9 +147,11 @@ class Connection : public ConnectionEnd {
   // is until a later request has completed.
   [[nodiscard]] WEFT_API int post_send(const KeptSlice& from, std::uint64_t id,
                                        SendFlags flags = SendFlags::signaled) const;
+  // Writes from a slice that keeps its region.
   [[nodiscard]] WEFT_API int post_write(const KeptSlice& from, const RemoteBuffer& to,
                                         std::uint64_t offset_bytes, std::uint64_t id,
                                         SendFlags flags = SendFlags::signaled) const;
+  // Reads into a slice that keeps its region.
   [[nodiscard]] WEFT_API int post_read(const KeptSlice& into, const RemoteBuffer& from,
                                        std::uint64_t offset_bytes, std::uint64_t id,
                                        SendFlags flags = SendFlags::signaled) const;
@@ -149,6 +162,7 @@ class Connection : public ConnectionEnd {
   [[nodiscard]] WEFT_API int post_send_with_immediate(const LocalSlice& from,
                                                       std::uint32_t immediate, std::uint64_t id,
                                                       SendFlags flags = SendFlags::signaled) const;
+  // Writes to the peer's buffer, and completes one of its receives with the immediate.
   [[nodiscard]] WEFT_API int post_write_with_immediate(const LocalSlice& from,
                                                        const RemoteBuffer& to,
                                                        std::uint64_t offset_bytes,
@@ -167,6 +181,7 @@ class Connection : public ConnectionEnd {
                                                 std::uint64_t offset_bytes, std::uint64_t addend,
                                                 std::uint64_t id,
                                                 SendFlags flags = SendFlags::signaled) const;
+  // Stores `desired` where the previous value is `expected`.
   [[nodiscard]] WEFT_API int post_compare_and_swap(const LocalSlice& before,
                                                    const RemoteBuffer& target,
                                                    std::uint64_t offset_bytes,

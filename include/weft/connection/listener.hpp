@@ -46,6 +46,7 @@ class Listener {
   WEFT_API Listener& operator=(Listener&&) noexcept;
   WEFT_API ~Listener();
 
+  // The port that it listens on; the one that was chosen where 0 was asked for.
   [[nodiscard]] WEFT_API std::uint16_t port() const;
   // Waits for the next request. Returns nothing if the deadline has passed or a stop was requested.
   [[nodiscard]] WEFT_API std::optional<Request> next(Deadline deadline, std::stop_token stop = {});
@@ -55,6 +56,7 @@ class Listener {
   // A descriptor that is readable while a request may be waiting; then call next() with
   // Deadline::now().
   [[nodiscard]] WEFT_API int fd() const;
+  // The rdma_cm id that listens. Belongs to the listener.
   [[nodiscard]] WEFT_API const verbs::Id& id() const;
 
  private:

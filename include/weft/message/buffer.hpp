@@ -23,6 +23,7 @@ class Link;
 // loop.
 class Buffer {
  public:
+  // An empty buffer, without memory.
   Buffer() = default;
   Buffer(Buffer&& other) noexcept
       : block_(std::move(other.block_)),
@@ -36,9 +37,11 @@ class Buffer {
   }
   ~Buffer() = default;
 
+  // False for an empty buffer and one that was moved from.
   [[nodiscard]] explicit operator bool() const { return block_ != nullptr; }
   // The bytes must not be changed while a message is sent from the buffer.
   [[nodiscard]] std::span<std::byte> bytes() const { return {data_, bytes_}; }
+  // The length of bytes().
   [[nodiscard]] std::size_t size_bytes() const { return bytes_; }
   // Shortens the buffer: a message is as long as its buffer. No effect if it is shorter already.
   void truncate(std::size_t bytes) { bytes_ = bytes < bytes_ ? bytes : bytes_; }
@@ -60,10 +63,13 @@ class Received {
   Received(Received&&) noexcept = default;
   Received& operator=(Received&&) noexcept = default;
 
+  // As the sender has set it: SendOptions::type.
   [[nodiscard]] std::uint32_t type() const { return type_; }
+  // As the sender has set it: SendOptions::tag.
   [[nodiscard]] std::uint64_t tag() const { return tag_; }
   // Valid as long as this object, in a callback until the callback returns.
   [[nodiscard]] std::span<std::byte> bytes() const { return buffer_.bytes(); }
+  // The length of the message; 0 after keep().
   [[nodiscard]] std::size_t size_bytes() const { return buffer_.size_bytes(); }
   // Moves the memory to the caller, who may hold it as long as necessary; bytes() is empty then.
   // Kept memory counts against Limits::pool_bytes.

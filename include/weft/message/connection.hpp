@@ -46,7 +46,9 @@ enum class RejectReason {
 // The peer has rejected the request to connect. error_number() is ECONNREFUSED.
 class WEFT_API Rejected : public Error {
  public:
+  // What the peer has answered, and a sentence about it.
   Rejected(RejectReason reason, const std::string& what, std::vector<std::byte> private_data = {});
+  // Why the peer has rejected the request.
   [[nodiscard]] RejectReason reason() const { return reason_; }
   // The private data that the peer's application has sent with the rejection.
   [[nodiscard]] const std::vector<std::byte>& private_data() const { return private_data_; }
@@ -73,18 +75,23 @@ struct Ending {
 // in any thread, at any time.
 class Sending {
  public:
+  // A handle of no message: it converts to false, and its status is `failed`.
   Sending() = default;
   // True if the message was accepted for sending. Otherwise error_number() is the reason, the
   // status is `failed`, and no callback is called for it.
   [[nodiscard]] explicit operator bool() const { return record_ != nullptr; }
+  // The state that the message has reached.
   [[nodiscard]] WEFT_API Status status() const;
   // The reason of a failure. EMSGSIZE: longer than either side allows. EAGAIN: too much waits to be
   // sent. EINVAL: too many pieces, or memory of another device. ENOTCONN: not established,
   // and Options::queue_while_connecting is not set.
   // ECONNRESET, ECONNABORTED, ETIMEDOUT, EPROTO and others: the connection has ended before.
   [[nodiscard]] WEFT_API int error_number() const;
+  // The length of the message; like type() and tag() 0 if it was not accepted.
   [[nodiscard]] WEFT_API std::uint64_t size_bytes() const;
+  // SendOptions::type of the message.
   [[nodiscard]] WEFT_API std::uint32_t type() const;
+  // SendOptions::tag of the message.
   [[nodiscard]] WEFT_API std::uint64_t tag() const;
   friend bool operator==(const Sending& a, const Sending& b) { return a.record_ == b.record_; }
 
@@ -178,7 +185,9 @@ enum class State { connecting, established, disconnecting, ended };
 // another thread throw std::logic_error; use EventLoop::post() there.
 class Connection {
  public:
+  // A handle of no connection: it converts to false, and calls throw std::logic_error.
   Connection() = default;
+  // Whether it is the handle of a connection, which may have ended.
   [[nodiscard]] explicit operator bool() const { return link_ != nullptr; }
 
   // Each of the following sends one message of 0 bytes or more.
@@ -227,20 +236,27 @@ class Connection {
   // can be sent.
   WEFT_API void disconnect_after_sending();
 
+  // How far the connection has come. After `disconnected` or `error` it is `ended`.
   [[nodiscard]] WEFT_API State state() const;
   // Whether a message of a few bytes would be accepted for sending.
   [[nodiscard]] WEFT_API bool writable() const;
   // The longest message that both sides allow; 0 before the connection is established.
   [[nodiscard]] WEFT_API std::uint64_t max_message_bytes() const;
+  // A copy of the counters. They stay after the end.
   [[nodiscard]] WEFT_API Statistics statistics() const;
   // The private data that the peer's application has sent when it connected or accepted.
   [[nodiscard]] WEFT_API std::span<const std::byte> peer_private_data() const;
   // "192.0.2.1:7174"; empty while not known, and after the end.
   [[nodiscard]] WEFT_API std::string local_address() const;
+  // The address of the peer; empty while not known, and after the end.
   [[nodiscard]] WEFT_API std::string peer_address() const;
 
+  // Replaces all callbacks, from the next call on. Messages that wait because there was no
+  // `message` callback go to the new one.
   WEFT_API void set_handlers(Handlers handlers);
+  // The pointer of Options::user or of the last set_user().
   [[nodiscard]] WEFT_API void* user() const;
+  // Stores a pointer for the application, which this library does not use.
   WEFT_API void set_user(void* user);
   friend bool operator==(const Connection& a, const Connection& b) { return a.link_ == b.link_; }
 

@@ -45,7 +45,9 @@ class EventLoop {
   WEFT_API void run(std::stop_token stop);
   // Readable while step() has work to do: for poll(2), epoll(7), or another loop. Belongs to this.
   [[nodiscard]] WEFT_API int fd() const;
+  // Makes step() return, the one that runs or the next one. Any thread.
   WEFT_API void wake();
+  // Ends run(), the one that runs or the next one. Any thread.
   WEFT_API void stop();
 
   // Queues `work` for the loop's thread. Work that one thread posts runs in the order of its posts.
@@ -85,6 +87,7 @@ class EventLoop {
   [[nodiscard]] WEFT_API Listener listen(const Address& address, RequestHandler on_request,
                                          int backlog = 0);
 
+  // The limits that the loop was created with.
   [[nodiscard]] WEFT_API const Limits& limits() const;
   // The number of connections that have not ended yet.
   [[nodiscard]] WEFT_API std::size_t connections() const;
@@ -100,11 +103,13 @@ class EventLoop {
 // not be destroyed while a coroutine waits for it.
 class Acceptor {
  public:
+  // Listens, as EventLoop::listen() does. Throws Error.
   WEFT_API Acceptor(EventLoop& loop, const Address& address, int backlog = 0);
   WEFT_API ~Acceptor();
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
 
+  // The port that it listens on; the one that was chosen where 0 was asked for.
   [[nodiscard]] std::uint16_t port() const { return listener_.port(); }
   // The next request; nothing if the wait has ended by the deadline or by `stop`.
   [[nodiscard]] WEFT_API detail::Wait<std::optional<Request>> next(

@@ -30,6 +30,7 @@ class Request {
 
   // The private data that the peer's application sent with the request. Valid as long as this.
   [[nodiscard]] WEFT_API std::span<const std::byte> private_data() const;
+  // The address that the peer connects from, "192.0.2.1:34567".
   [[nodiscard]] WEFT_API std::string peer_address() const;
 
   // Accepts the request; the callback `established` or `error` follows. Throws Error: EALREADY if
@@ -39,6 +40,9 @@ class Request {
   // loops, each with its own thread, can share one listener. The handle may only be used in that
   // loop's thread.
   WEFT_API Connection accept_on(EventLoop& loop, Handlers handlers, const Options& options = {});
+  // Rejects the request: the peer gets `error` with a Rejected, which has these bytes, at most
+  // max_private_data_bytes. Throws Error: EALREADY if it was accepted or rejected before, EINVAL
+  // for too many bytes.
   WEFT_API void reject(std::span<const std::byte> private_data = {});
 
  private:
@@ -61,6 +65,7 @@ class Listener {
   WEFT_API Listener& operator=(Listener&&) noexcept;
   WEFT_API ~Listener();
 
+  // The port that it listens on; the one that was chosen where 0 was asked for.
   [[nodiscard]] std::uint16_t port() const {
     check();
     return port_;

@@ -12,6 +12,7 @@ enum class Status : std::uint8_t {
   failed,     // it is unknown whether it has arrived; its memory may be used again
 };
 
+// The name of the status, as above.
 [[nodiscard]] constexpr const char* to_string(Status status) {
   constexpr const char* names[] = {"waiting", "sent", "delivered", "failed"};
   return names[static_cast<std::uint8_t>(status)];

@@ -58,6 +58,7 @@ class AsioStream {
     if (core_) core_->abandon();
   }
 
+  // The executor that runs the handlers which have none of their own.
   [[nodiscard]] executor_type get_executor() const { return core_->executor(); }
   // For everything that needs no executor: options, addresses, finish(), close(), statistics.
   // Valid as long as this object.
@@ -84,6 +85,7 @@ class AsioStream {
   auto async_read_some(const Buffers& buffers, Token&& token) {
     return transfer<std::byte, Token>(Core::Queue::receive, buffers, token);
   }
+  // The same for sending; a stream that has failed is the error of its errno.
   template <typename Buffers, typename Token>
   auto async_write_some(const Buffers& buffers, Token&& token) {
     return transfer<const std::byte, Token>(Core::Queue::send, buffers, token);
@@ -94,10 +96,12 @@ class AsioStream {
   std::size_t read_some(const Buffers& buffers, asio_detail::AsioError& failed) {
     return transfer_now<std::byte>(buffers, failed);
   }
+  // Sends at least one byte, and returns how many.
   template <typename Buffers>
   std::size_t write_some(const Buffers& buffers, asio_detail::AsioError& failed) {
     return transfer_now<const std::byte>(buffers, failed);
   }
+  // Receives at least one byte; throws at the end of the stream.
   template <typename Buffers>
   std::size_t read_some(const Buffers& buffers) {
     asio_detail::AsioError failed;
@@ -105,6 +109,7 @@ class AsioStream {
     if (failed) throw asio_detail::AsioException(failed, "read_some");
     return bytes;
   }
+  // Sends at least one byte; throws where the stream has failed.
   template <typename Buffers>
   std::size_t write_some(const Buffers& buffers) {
     asio_detail::AsioError failed;
@@ -177,9 +182,11 @@ class AsioListener {
     if (core_) cancel();
   }
 
+  // The executor that runs the handlers which have none of their own.
   [[nodiscard]] executor_type get_executor() const { return core_->readable.get_executor(); }
   // Valid as long as this object.
   [[nodiscard]] stream::Listener& listener() { return core_->listener; }
+  // The port that it is bound to; the one that was chosen where 0 was asked for.
   [[nodiscard]] std::uint16_t port() const { return core_->listener.port(); }
   // Ends all operations that wait, with operation_aborted.
   void cancel() {

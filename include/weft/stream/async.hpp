@@ -51,6 +51,7 @@ namespace weft::stream {
 // coroutines must not send, or receive, on the same stream at the same time.
 class Async {
  public:
+  // The executor must outlive this object and its tasks.
   explicit Async(Executor& executor) : executor_(&executor) {}
 
   // Throws Rejected, or Error: ETIMEDOUT, ECANCELED.
@@ -79,6 +80,7 @@ class Async {
   [[nodiscard]] WEFT_API Task<Outcome> receive(Stream& stream, std::span<std::byte> into,
                                                Deadline deadline, ReceiveFlags flags = {},
                                                std::stop_token stop = {}) const;
+  // Waits for bytes and returns where they are, as Stream::view().
   [[nodiscard]] WEFT_API Task<View> view(Stream& stream, Deadline deadline,
                                          std::stop_token stop = {}) const;
   // Waits until the peer's device has everything that was sent, and closes the stream; see

@@ -37,6 +37,7 @@ struct Event {
 // outlive the queue.
 class EventQueue {
  public:
+  // A queue without streams and listeners. Throws Error if there are no descriptors.
   WEFT_API EventQueue();
   WEFT_API EventQueue(EventQueue&&) noexcept;
   WEFT_API EventQueue& operator=(EventQueue&&) noexcept;

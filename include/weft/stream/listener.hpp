@@ -31,12 +31,15 @@ class Request {
 
   // The private data that the peer's program sent with the request. Valid as long as this object.
   [[nodiscard]] WEFT_API std::span<const std::byte> private_data() const;
+  // The address that the peer connects from, "192.0.2.1:34567".
   [[nodiscard]] WEFT_API std::string peer_address() const;
   [[nodiscard]] WEFT_API std::string local_address() const;  // that the peer connects to
   // Returns a stream at once, which is still connecting; calls of the stream wait for that.
   // `options` replace those of the listener. Throws Error.
   WEFT_API Stream accept(std::span<const std::byte> private_data = {}) &&;
   WEFT_API Stream accept(std::span<const std::byte> private_data, const Options& options) &&;
+  // Rejects: the peer's connect() throws Rejected with this private data. Throws Error; the object
+  // is empty afterwards in either case.
   WEFT_API void reject(std::span<const std::byte> private_data = {}) &&;
 
  private:
@@ -74,7 +77,9 @@ class Listener {
   // Starts to listen; `backlog` 0 is the device's default. Optional: next(), accept() and attach()
   // do it with 0. Throws Error: EINVAL if the listener listens already.
   WEFT_API void listen(int backlog = 0);
+  // The port that it is bound to; the one that was chosen where 0 was asked for.
   [[nodiscard]] WEFT_API std::uint16_t port() const;
+  // The address that it is bound to, "192.0.2.1:7174".
   [[nodiscard]] WEFT_API std::string local_address() const;
   // Waits for the next request; nothing at the deadline. Throws Error.
   [[nodiscard]] WEFT_API std::optional<Request> next(Deadline deadline);
@@ -87,6 +92,7 @@ class Listener {
   // From now on requests go to `queue`, with `cookie`, and not to next(). Null ends that.
   WEFT_API void attach(EventQueue* queue, std::uint64_t cookie = 0);
   [[nodiscard]] WEFT_API std::uint64_t refused() const;  // number of peers that were rejected
+  // The rdma_cm id that listens. Belongs to the listener.
   [[nodiscard]] WEFT_API const verbs::Id& id() const;
 
  private:

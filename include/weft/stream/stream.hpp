@@ -33,8 +33,11 @@ struct Outcome {
   std::size_t bytes = 0;
   int error_number = 0;
 
+  // Whether `bytes` were moved.
   [[nodiscard]] bool ok() const { return status == Status::ok; }
+  // Whether nothing could be moved before the deadline.
   [[nodiscard]] bool would_block() const { return status == Status::would_block; }
+  // Whether the peer has sent its last byte, and all were received.
   [[nodiscard]] bool end() const { return status == Status::end; }
 };
 
@@ -86,6 +89,7 @@ class Stream {
   // Spin, linger and keepalive may change at any time, the other options only before connecting.
   // Throws Error: EISCONN later, EINVAL as check().
   WEFT_API void set_options(const Options& options);
+  // The options as they were set, by the constructor or set_options().
   [[nodiscard]] WEFT_API Options options() const;
 
   // --- Connecting
@@ -100,6 +104,7 @@ class Stream {
   WEFT_API void start_connecting(const Address& peer, std::span<const std::byte> private_data = {});
   // Waits until the stream is connected; false at the deadline. Throws Rejected or Error.
   [[nodiscard]] WEFT_API bool await_connected(Deadline deadline);
+  // How far the stream has come.
   [[nodiscard]] WEFT_API State state() const;
   // The reason why state() is `failed`, or why sends fail after the peer has disconnected
   // (ECONNRESET); else 0.
@@ -109,6 +114,8 @@ class Stream {
   // The variant in use; automatic before the stream is connected.
   [[nodiscard]] WEFT_API Variant variant() const;
   [[nodiscard]] WEFT_API std::string local_address() const;  // "192.0.2.1:7174"
+  // The address of the peer, in the same form. Throws Error(ENOTCONN) before there is an address,
+  // as local_address() does.
   [[nodiscard]] WEFT_API std::string peer_address() const;
 
   // --- Bytes
@@ -167,6 +174,8 @@ class Stream {
   // Options::mapped_buffers).
   WEFT_API std::int64_t map_buffer(std::span<std::byte> memory, std::int64_t offset,
                                    Deadline deadline = Deadline::never());
+  // Ends a mapping; `memory` must be the whole of it. The peer cannot write there any more when
+  // this returns. Throws Error: EINVAL if it is not mapped, EAGAIN at the deadline.
   WEFT_API void unmap_buffer(std::span<const std::byte> memory,
                              Deadline deadline = Deadline::never());
   // Writes to a buffer that the peer has mapped, in order with what is sent. Fails with EFAULT if
@@ -189,6 +198,7 @@ class Stream {
   // Ends the stream at once: the peer receives what has arrived there, and then ECONNRESET.
   WEFT_API void abort();
 
+  // A copy of the counters.
   [[nodiscard]] WEFT_API Statistics statistics() const;
   // Posts the `connected`, `failed` and `shutdown` events of this stream to `queue`, with `cookie`.
   // Replaces an earlier queue; null ends it.
@@ -196,6 +206,7 @@ class Stream {
 
   // The objects of weft::verbs below this stream. Throw Error(ENOTCONN) if they do not exist yet.
   [[nodiscard]] WEFT_API const verbs::Id& id() const;
+  // The domain in which memory for send_registered() is registered.
   [[nodiscard]] WEFT_API const verbs::ProtectionDomain& domain() const;
 
   // --- For layers that build on streams
@@ -218,6 +229,7 @@ class Stream {
   class Watcher {
    public:
     virtual ~Watcher() = default;
+    // What the stream is ready for has changed. Called by any thread.
     virtual void changed(const Readiness& now) noexcept = 0;
     // Whether changed() must be called soon for bytes that arrive while others can be received
     // already. If not, the peer need not wake this process for them. Called by any thread.
@@ -227,6 +239,7 @@ class Stream {
   WEFT_API Readiness watch(Watcher* watcher);
   // The bell is not rung any more after the last one.
   WEFT_API void unwatch(Watcher* watcher);
+  // What the stream is ready for now.
   [[nodiscard]] WEFT_API Readiness readiness();
 
  private:

@@ -45,7 +45,9 @@ struct TcpHeader {
   std::optional<std::uint8_t> window_scale;
   std::uint8_t other_options_bytes = 0;  // a multiple of 4; their content is not kept
 
+  // Whether the header has this flag, one of the constants above.
   [[nodiscard]] bool has(std::uint8_t flag) const { return (flags & flag) != 0; }
+  // Bytes of the header with its options.
   [[nodiscard]] std::size_t size() const;
   // Does not check the checksum: with offload, a capture has none.
   [[nodiscard]] static Result<TcpHeader, WireError> parse(Bytes bytes);
@@ -68,7 +70,9 @@ struct ReadRequest {
   std::uint32_t source_stag = 0;
   std::uint64_t source_offset = 0;
 
+  // RFC 5040 §4.4; fails with `truncated` for too few bytes.
   [[nodiscard]] static Result<ReadRequest, WireError> parse(Bytes bytes);
+  // Writes as many bytes as parse() needs.
   void emit(MutableBytes out) const;
   bool operator==(const ReadRequest&) const = default;
 };
@@ -85,7 +89,9 @@ struct RdmaSegment {
   std::uint32_t length = 0;
   std::uint64_t offset = 0;  // virtual address or tagged offset
 
+  // RFC 8166 §4.1; fails with `truncated` for too few bytes.
   [[nodiscard]] static Result<RdmaSegment, WireError> parse(Bytes bytes);
+  // Writes as many bytes as parse() needs.
   void emit(MutableBytes out) const;
   bool operator==(const RdmaSegment&) const = default;
 };
@@ -98,7 +104,9 @@ struct ReadSegment {
   std::uint32_t position = 0;  // in the XDR stream of the whole message
   RdmaSegment target;
 
+  // RFC 8166 §4.1; fails with `truncated` for too few bytes.
   [[nodiscard]] static Result<ReadSegment, WireError> parse(Bytes bytes);
+  // Writes as many bytes as parse() needs.
   void emit(MutableBytes out) const;
   bool operator==(const ReadSegment&) const = default;
 };
