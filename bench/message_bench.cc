@@ -174,6 +174,110 @@ double zmq_run(std::size_t bytes, int messages, bool one_way) {
                  [=](std::uint16_t port) { return zmq_active(port, bytes, messages, one_way); });
 }
 
+// --- Many connections on one thread of each side -------------------------------------------------
+
+// A short burst on each connection in turn.
+constexpr int burst = 8;
+
+void weft_many_passive(int out, int connections, int messages) {
+  EventLoop loop;
+  int count = 0;
+  int ended = 0;
+  Handlers handlers;
+  handlers.message = [&](Connection& from, Received& got) {
+    if (++count == messages) from.send(got.bytes().first(1));
+  };
+  handlers.disconnected = [&](Connection&, const message::Ending&) {
+    if (++ended == connections) loop.stop();
+  };
+  const auto listener = loop.listen(
+      {"127.0.0.1", 0}, [&](Request request) { request.accept(handlers); }, 1024);
+  report_port(out, listener.port());
+  loop.run();
+}
+
+double weft_many_active(std::uint16_t port, int connections, std::size_t bytes, int messages) {
+  EventLoop loop;
+  int established = 0;
+  bool answered = false;
+  Handlers handlers;
+  handlers.established = [&](Connection&) { ++established; };
+  handlers.message = [&](Connection&, Received&) { answered = true; };
+  std::vector<Connection> all;
+  for (int i = 0; i < connections; ++i) {
+    all.push_back(loop.connect({"127.0.0.1", port}, handlers));
+    // As many attempts at once as a listener of ours answers without delay.
+    while (established < i - 32) loop.step(Deadline::never());
+  }
+  while (established < connections) loop.step(Deadline::never());
+  const std::vector<std::byte> data(bytes, std::byte{1});
+  const auto start = Clock::now();
+  int sent = 0;
+  while (sent < messages) {
+    for (Connection& connection : all) {
+      for (int i = 0; i < burst && sent < messages && connection.send(data); ++i) ++sent;
+    }
+    loop.step();
+  }
+  while (!answered) loop.step(Deadline::never());
+  const double seconds = seconds_since(start);
+  for (Connection& connection : all) connection.disconnect();
+  while (loop.connections() > 0) loop.step(Deadline::never());
+  return seconds;
+}
+
+// The identity of the sender comes before each message.
+void zmq_many_passive(int out, int messages) {
+  void* context = zmq_ctx_new();
+  void* socket = zmq_socket(context, ZMQ_ROUTER);
+  need(zmq_bind(socket, "tcp://127.0.0.1:*") == 0);
+  std::array<char, 64> where{};
+  std::size_t length = where.size();
+  need(zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, where.data(), &length) == 0);
+  report_port(out, static_cast<std::uint16_t>(std::atoi(std::strrchr(where.data(), ':') + 1)));
+  zmq_msg_t identity;
+  zmq_msg_t message;
+  need(zmq_msg_init(&identity) == 0 && zmq_msg_init(&message) == 0);
+  for (int i = 0; i < messages; ++i) {
+    need(zmq_msg_recv(&identity, socket, 0) >= 0 && zmq_msg_recv(&message, socket, 0) >= 0);
+  }
+  need(zmq_msg_send(&identity, socket, ZMQ_SNDMORE) >= 0 && zmq_send(socket, "x", 1, 0) == 1);
+  zmq_close(socket);
+  zmq_ctx_term(context);
+}
+
+double zmq_many_active(std::uint16_t port, int connections, std::size_t bytes, int messages) {
+  void* context = zmq_ctx_new();
+  need(zmq_ctx_set(context, ZMQ_MAX_SOCKETS, connections + 16) == 0);
+  std::vector<void*> all;
+  std::vector<zmq_pollitem_t> answers;
+  for (int i = 0; i < connections; ++i) {
+    all.push_back(zmq_socket(context, ZMQ_DEALER));
+    need(all.back() &&
+         zmq_connect(all.back(), fmt::format("tcp://127.0.0.1:{}", port).c_str()) == 0);
+    answers.push_back({all.back(), 0, ZMQ_POLLIN, 0});
+  }
+  const std::vector<char> data(bytes, 1);
+  const auto start = Clock::now();
+  int sent = 0;
+  while (sent < messages) {
+    for (void* socket : all) {
+      for (int i = 0; i < burst && sent < messages; ++i, ++sent) {
+        need(zmq_send(socket, data.data(), bytes, 0) >= 0);
+      }
+    }
+  }
+  need(zmq_poll(answers.data(), connections, -1) == 1);
+  const double seconds = seconds_since(start);
+  const int none = 0;
+  for (void* socket : all) {
+    need(zmq_setsockopt(socket, ZMQ_LINGER, &none, sizeof none) == 0);
+    zmq_close(socket);
+  }
+  zmq_ctx_term(context);
+  return seconds;
+}
+
 // --- Rows ----------------------------------------------------------------------------------------
 
 double median(std::vector<double> values) {
@@ -181,13 +285,16 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-void measure(const char* name, std::size_t bytes, int messages, bool one_way, int rounds) {
+using Run = std::function<double()>;
+
+void measure(const char* name, const Run& zmq, const Run& weft, int messages, bool one_way,
+             int rounds) {
   std::vector<double> ratios;
   std::vector<double> weft_values;
   std::vector<double> zeromq_values;
   for (int i = 0; i < rounds; ++i) {
-    zeromq_values.push_back(zmq_run(bytes, messages, one_way));
-    weft_values.push_back(weft_run(bytes, messages, one_way));
+    zeromq_values.push_back(zmq());
+    weft_values.push_back(weft());
     // Ratios of times for round trips, of rates for flows.
     ratios.push_back(one_way ? zeromq_values.back() / weft_values.back()
                              : weft_values.back() / zeromq_values.back());
@@ -222,13 +329,41 @@ int main(int count, char** arguments) {
   const auto measure = [&](const std::string& name, std::size_t bytes, int messages, bool one_way,
                            int times) {
     if (name.find(only) == std::string::npos) return;
-    weft::bench::measure(name.c_str(), bytes, messages * effort, one_way, times);
+    messages *= effort;
+    weft::bench::measure(
+        name.c_str(), [=] { return weft::bench::zmq_run(bytes, messages, one_way); },
+        [=] { return weft::bench::weft_run(bytes, messages, one_way); }, messages, one_way, times);
+  };
+  const auto measure_many = [&](const std::string& name, int connections, int messages) {
+    if (name.find(only) == std::string::npos) return;
+    constexpr std::size_t bytes = 64;
+    messages *= effort;
+    using namespace weft::bench;
+    weft::bench::measure(
+        name.c_str(),
+        [=] {
+          return in_pair([=](int out) { zmq_many_passive(out, messages); },
+                         [=](std::uint16_t port) {
+                           return zmq_many_active(port, connections, bytes, messages);
+                         });
+        },
+        [=] {
+          return in_pair([=](int out) { weft_many_passive(out, connections, messages); },
+                         [=](std::uint16_t port) {
+                           return weft_many_active(port, connections, bytes, messages);
+                         });
+        },
+        messages, true, rounds);
   };
   measure("half round trip, 64 B", 64, 10'000, false, rounds);
   measure("half round trip, 4 KiB", 4096, 10'000, false, rounds);
+  measure("half round trip, 64 KiB", 1 << 16, 3'000, false, rounds);
   measure("half round trip, 1 MiB", 1 << 20, 300, false, rounds);
   measure("rate, 64 B", 64, 200'000, true, rounds);
   measure("rate, 4 KiB", 4096, 50'000, true, rounds);
+  measure("rate, 64 KiB", 1 << 16, 5'000, true, rounds);
   measure("rate, 1 MiB", 1 << 20, 500, true, rounds);
+  measure_many("rate, 64 B, 100 connections", 100, 200'000);
+  measure_many("rate, 64 B, 1000 connections", 1000, 200'000);
   return 0;
 }

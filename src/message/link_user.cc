@@ -91,14 +91,17 @@ void Link::send_early() {
   post_work();
 }
 
-// Copies into a block of the pool, which is registered already.
+// A longer message is copied into a block of the pool, which is registered already.
 Sending Link::send_copy(std::span<const std::byte> bytes, const SendOptions& options) {
   if (const int error = send_error(bytes.size())) return Sending(error);
   auto record = records_.take(weak_from_this());
   record->bytes = bytes.size();
   if (!transport_.device()) {
     record->early.assign(bytes.begin(), bytes.end());
-  } else if (!bytes.empty()) {
+  } else if (bytes.size() <= Record::short_bytes) {
+    std::ranges::copy(bytes, record->copy.begin());
+    if (!bytes.empty()) record->pieces.push_back({record->copy.data(), bytes.size(), 0});
+  } else {
     record->block = transport_.device()->pool->take(bytes.size());
     std::memcpy(record->block->data, bytes.data(), bytes.size());
     record->pieces.push_back({record->block->data, bytes.size(), record->block->lkey});

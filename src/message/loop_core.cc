@@ -157,7 +157,7 @@ std::size_t LoopCore::spin(const Deadline& deadline) {
   std::size_t done = 0;
   while (done == 0 && !signal_.is_raised() && !deadline.passed() && TimePoint::clock::now() < end) {
     sched_yield();  // the other side may need this processor
-    done = polled_.turn(shut_down_);
+    done = polled_.look(shut_down_);
     if (shut_down_) return done;
   }
   polled_.learn(done > 0);

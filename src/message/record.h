@@ -1,6 +1,8 @@
 // Record: a message that the application sends, with what keeps its memory valid.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -20,10 +22,19 @@ struct Record : OutMessage {
     std::uint32_t lkey;
   };
   std::vector<Piece> pieces;
+  // A copy of a short message, which is copied once more into its frame: a block of the pool would
+  // cost more than that.
+  static constexpr std::size_t short_bytes = 128;
+  std::array<std::byte, short_bytes> copy;
   std::vector<std::byte> early;  // a copy from the time before there was a pool to copy into
   BlockPointer block;            // owns the pieces; null if they are memory of the application
   // Registrations that let the peer read the pieces, while the message is offered.
   std::vector<verbs::MemoryRegion> granted;
+
+  // Whether the message is in `copy`, which is not registered.
+  [[nodiscard]] bool is_short_copy() const {
+    return pieces.size() == 1 && pieces.front().at == copy.data();
+  }
 
   // Makes it a new message of the same link.
   void reset() {

@@ -74,6 +74,17 @@ verbs::LocalSlice SendSlots::gather(const Emission& emission, Posted& posted) {
           static_cast<std::uint32_t>(into - block.data), block.lkey};
 }
 
+// Copies a short message behind its header.
+verbs::LocalSlice SendSlots::copy(const Emission& emission, std::uint32_t slot) {
+  static_assert(Frame::payload_offset + Record::short_bytes <= Frame::largest_bytes);
+  const std::size_t at = slot * Frame::largest_bytes;
+  const auto into = headers_->elements().subspan(at, Frame::largest_bytes);
+  const std::size_t header_bytes = emission.frame.encode(into);
+  const Record::Piece& piece = record_of(emission).pieces.front();
+  std::memcpy(into.data() + header_bytes, piece.at, to_size(piece.bytes));
+  return headers_->slice(at, header_bytes + to_size(piece.bytes));
+}
+
 // What can throw comes first: the slot is taken only when the frame is complete.
 std::span<const verbs::LocalSlice> SendSlots::prepare(Emission& emission, Slices& slices) {
   const Kind kind = emission.frame.kind;
@@ -81,17 +92,20 @@ std::span<const verbs::LocalSlice> SendSlots::prepare(Emission& emission, Slices
   Posted posted;
   std::size_t used = 0;
   const bool gathers = kind == Kind::message && record_of(emission).pieces.size() >= max_slices_;
+  const bool copies = kind == Kind::message && record_of(emission).is_short_copy();
   if (kind == Kind::joined) {
     slices[used++] = join(emission, posted);
   } else if (gathers) {
     slices[used++] = gather(emission, posted);
+  } else if (copies) {
+    slices[used++] = copy(emission, slot);
   } else {
     if (kind == Kind::offer) grant(record_of(emission), emission.frame);
     const std::size_t at = slot * Frame::largest_bytes;
     const auto header = headers_->elements().subspan(at, Frame::largest_bytes);
     slices[used++] = headers_->slice(at, emission.frame.encode(header));
   }
-  if (kind == Kind::message && !gathers) {
+  if (kind == Kind::message && !gathers && !copies) {
     for (const auto& piece : record_of(emission).pieces) {
       slices[used++] = {reinterpret_cast<std::uint64_t>(piece.at),
                         static_cast<std::uint32_t>(piece.bytes), piece.lkey};

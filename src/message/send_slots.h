@@ -1,5 +1,5 @@
 // SendSlots: the frames of one connection that are posted and have not completed. Each has a slot,
-// whose registered memory holds the frame's header until the Send has completed.
+// whose registered memory holds the header, and a short message, until the Send has completed.
 #pragma once
 
 #include <array>
@@ -53,6 +53,7 @@ class SendSlots {
   };
   [[nodiscard]] verbs::LocalSlice join(const Emission& emission, Posted& posted);
   [[nodiscard]] verbs::LocalSlice gather(const Emission& emission, Posted& posted);
+  [[nodiscard]] verbs::LocalSlice copy(const Emission& emission, std::uint32_t slot);
   void grant(Record& record, Frame& frame);
 
   std::shared_ptr<Device> device_;

@@ -218,5 +218,30 @@ TEST(JoinedFromAStranger, EndsTheConnectionWhenMalformed) {
   refused(frame);  // too many messages
 }
 
+// Copies of short messages: alone in a frame, with others, and offered because the limit for frames
+// is shorter still.
+TEST(Joined, ShortCopiesArriveAsTheyWere) {
+  for (const std::uint32_t eager_bytes : {8192U, 16U}) {
+    Limits limits;
+    limits.eager_bytes = eager_bytes;
+    Sides sides(limits);
+    const std::string all = text_of(pattern(200));
+    std::vector<std::string> sent;
+    const auto send = [&](std::size_t bytes) {
+      sent.push_back(all.substr(bytes / 2, bytes));
+      // The message has a copy of its own.
+      std::string gone = sent.back();
+      EXPECT_TRUE(sides.a.send(gone));
+      std::ranges::fill(gone, '!');
+    };
+    for (std::size_t bytes = 0; bytes < 140; ++bytes) {
+      send(bytes);
+      if (bytes % 3 == 0) sides.wait([&] { return sides.b_log.texts.size() == sent.size(); });
+    }
+    sides.wait([&] { return sides.b_log.texts.size() == sent.size(); });
+    EXPECT_EQ(sides.b_log.texts, sent) << eager_bytes;
+  }
+}
+
 }  // namespace
 }  // namespace weft::message::testing
