@@ -192,12 +192,19 @@ struct CreditUpdate {
 class TrafficSink {
  public:
   virtual ~TrafficSink() = default;
+  // A part of a Send was placed.
   virtual void on_send(const Origin&, const SendPart&) {}
+  // A part of an RDMA Write was placed.
   virtual void on_write(const Origin&, const WritePart&) {}
+  // A side asks for memory of the other one.
   virtual void on_read_request(const Origin&, const ReadRequest&) {}
+  // A part of the answer; `origin.side` is the side that answers.
   virtual void on_read_part(const Origin&, const ReadPart&) {}
+  // iWARP: Immediate Data (RFC 7306 §6).
   virtual void on_immediate(const Origin&, const ImmediateMessage&) {}
+  // A side asks for an atomic operation on memory of the other one.
   virtual void on_atomic_request(const Origin&, const AtomicRequest&) {}
+  // The answer to it, with the previous value.
   virtual void on_atomic_answer(const Origin&, const AtomicAnswer&) {}
   // InfiniBand: everything of the other side up to and including `psn` was acknowledged.
   virtual void on_acknowledge(const Origin&, std::uint32_t /*psn*/) {}
@@ -211,20 +218,26 @@ class TrafficSink {
   // iWARP: the TCP of `origin.side` asked whether the window of the other side, which is closed, is
   // open again (a persist probe, RFC 9293 §3.8.6.1).
   virtual void on_window_probe(const Origin&) {}
+  // A NAK of InfiniBand, or a Terminate of iWARP.
   virtual void on_refusal(const Origin&, const Refusal&) {}
   // Bytes or packets that were seen before were sent again.
   virtual void on_repeat(const Origin&, std::uint64_t /*wire_bytes*/) {}
+  // Bytes or packets of `origin.side` are not in the capture, or cannot be decoded.
   virtual void on_gap(const Origin&, const Gap&) {}
   // A packet came after later ones of its side, which have waited for it for `delay_ns`: it took
   // another path, or it is a retransmission of a packet that was lost before the capture.
   virtual void on_late(const Origin&, std::int64_t /*delay_ns*/) {}
+  // `origin.side` has broken a rule of the protocol.
   virtual void on_violation(const Origin&, const Violation&) {}
+  // A packet has met congestion, or a side was notified of it.
   virtual void on_congestion(const Origin&, Congestion) {}
+  // The connection has ended; with TCP perhaps by a reset.
   virtual void on_end(const Origin&, bool /*reset*/) {}
   // A connection is dropped before the end of the trace, because too many are known. First on_close
   // asks all sinks to report what is open of it, then on_forget asks them to free it. It stays in
   // the table until on_forget has returned.
   virtual void on_close(ConnectionId) {}
+  // Frees what is known of the connection.
   virtual void on_forget(ConnectionId) {}
 };
 

@@ -37,6 +37,7 @@ class AddressHandle {
  public:
   AddressHandle(AddressHandle&&) noexcept = default;
   AddressHandle& operator=(AddressHandle&&) noexcept = default;
+  // The object of verbs. Belongs to this one.
   [[nodiscard]] ibv_ah* raw() const { return raw_; }
 
  private:

@@ -31,6 +31,7 @@ namespace weft::verbs {
 // blocks in Operations::wait() must not be the one that runs the coroutines.
 class AsyncOperations {
  public:
+  // Both must outlive this object and its tasks.
   AsyncOperations(Executor& executor, Operations& operations)
       : executor_(&executor), operations_(&operations) {}
 
@@ -42,24 +43,31 @@ class AsyncOperations {
   [[nodiscard]] WEFT_API Task<std::optional<Completion>> send(
       const QueuePair& queue_pair, KeptSlice from, Deadline deadline, std::stop_token stop = {},
       SendFlags flags = SendFlags::none) const;
+  // Operations::send_with_immediate().
   [[nodiscard]] WEFT_API Task<std::optional<Completion>> send_with_immediate(
       const QueuePair& queue_pair, KeptSlice from, std::uint32_t immediate, Deadline deadline,
       std::stop_token stop = {}, SendFlags flags = SendFlags::none) const;
+  // Operations::receive().
   [[nodiscard]] WEFT_API Task<std::optional<Completion>> receive(const QueuePair& queue_pair,
                                                                  KeptSlice into, Deadline deadline,
                                                                  std::stop_token stop = {}) const;
+  // Operations::write().
   [[nodiscard]] WEFT_API Task<std::optional<Completion>> write(
       const QueuePair& queue_pair, KeptSlice from, RemoteSlice to, Deadline deadline,
       std::stop_token stop = {}, SendFlags flags = SendFlags::none) const;
+  // Operations::write_with_immediate().
   [[nodiscard]] WEFT_API Task<std::optional<Completion>> write_with_immediate(
       const QueuePair& queue_pair, KeptSlice from, RemoteSlice to, std::uint32_t immediate,
       Deadline deadline, std::stop_token stop = {}, SendFlags flags = SendFlags::none) const;
+  // Operations::read().
   [[nodiscard]] WEFT_API Task<std::optional<Completion>> read(
       const QueuePair& queue_pair, KeptSlice into, RemoteSlice from, Deadline deadline,
       std::stop_token stop = {}, SendFlags flags = SendFlags::none) const;
+  // Operations::fetch_and_add().
   [[nodiscard]] WEFT_API Task<std::optional<Completion>> fetch_and_add(
       const QueuePair& queue_pair, KeptSlice before, RemoteSlice target, std::uint64_t addend,
       Deadline deadline, std::stop_token stop = {}, SendFlags flags = SendFlags::none) const;
+  // Operations::compare_and_swap().
   [[nodiscard]] WEFT_API Task<std::optional<Completion>> compare_and_swap(
       const QueuePair& queue_pair, KeptSlice before, RemoteSlice target, std::uint64_t expected,
       std::uint64_t desired, Deadline deadline, std::stop_token stop = {},

@@ -18,6 +18,7 @@ enum class Backend {
 // Error(EINVAL) for any other value.
 [[nodiscard]] WEFT_API Backend default_backend();
 
+// The name of the backend: "auto", "embedded" or "system".
 [[nodiscard]] WEFT_API std::string_view to_string(Backend backend);
 
 // The backend that was actually chosen, and the reason. Backend::automatic is resolved once per

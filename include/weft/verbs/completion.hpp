@@ -31,14 +31,20 @@ struct CompletionQueueState;
 // status(), queue_pair_number() and vendor_error() are valid.
 class Completion {
  public:
+  // The id that the request was posted with.
   [[nodiscard]] std::uint64_t id() const { return raw_.wr_id; }
+  // Whether the request was successful.
   [[nodiscard]] bool ok() const { return raw_.status == IBV_WC_SUCCESS; }
+  // The status of verbs.
   [[nodiscard]] ibv_wc_status status() const { return raw_.status; }
+  // The status in words.
   [[nodiscard]] std::string_view status_name() const { return verbs::status_name(raw_.status); }
   // On the embedded device, with IBV_WC_RETRY_EXC_ERR, the errno value with which the connection
   // was lost: ECONNRESET if the peer has closed it or was killed, ETIMEDOUT if its host is silent.
   [[nodiscard]] std::uint32_t vendor_error() const { return raw_.vendor_err; }
+  // What the request was.
   [[nodiscard]] ibv_wc_opcode opcode() const { return raw_.opcode; }
+  // Whether a receive has completed: by a Send, or by a Write with immediate.
   [[nodiscard]] bool is_receive() const { return (raw_.opcode & IBV_WC_RECV) != 0; }
   // The bytes received or read; valid for receives and reads.
   [[nodiscard]] std::uint32_t size_bytes() const { return raw_.byte_len; }
@@ -52,11 +58,14 @@ class Completion {
     if (!ok() || (raw_.wc_flags & IBV_WC_WITH_INV) == 0) return std::nullopt;
     return raw_.invalidated_rkey;
   }
+  // The queue pair of this side, which matters where several share the queue.
   [[nodiscard]] std::uint32_t queue_pair_number() const { return raw_.qp_num; }
   // For datagrams: the sender's queue pair, and whether the first 40 bytes of the buffer hold a
   // GRH.
   [[nodiscard]] std::uint32_t source_queue_pair() const { return raw_.src_qp; }
+  // Whether the datagram came with a GRH.
   [[nodiscard]] bool has_grh() const { return (raw_.wc_flags & IBV_WC_GRH) != 0; }
+  // The completion of verbs.
   [[nodiscard]] const ibv_wc& raw() const { return raw_; }
 
  private:
@@ -78,6 +87,7 @@ class CompletionChannel {
   // Returns nothing if the deadline has passed. Continues after signals. Throws Error if waiting
   // fails.
   [[nodiscard]] WEFT_API std::optional<void*> wait(Deadline deadline) const;
+  // The object of verbs. Belongs to this one.
   [[nodiscard]] ibv_comp_channel* raw() const { return raw_; }
 
  private:
@@ -142,7 +152,9 @@ class CompletionQueue {
   // The device's counters of this queue. Throws Error(EOPNOTSUPP) on the system's devices.
   [[nodiscard]] WEFT_API CompletionQueueCounters counters() const;
 
+  // How many completions the queue holds; at least as many as were asked for.
   [[nodiscard]] int capacity() const { return raw()->cqe; }
+  // The object of verbs. Belongs to this one.
   [[nodiscard]] ibv_cq* raw() const {
     static_cast<void>(state_.get());
     return raw_.get();

@@ -35,22 +35,30 @@ struct ContextState;
 // The attributes of a port, ibv_query_port(3), with its codes decoded.
 class PortAttributes {
  public:
+  // From what ibv_query_port(3) has returned.
   explicit PortAttributes(const ibv_port_attr& raw) : raw_(raw) {}
 
+  // The state of the port; see is_usable().
   [[nodiscard]] ibv_port_state state() const { return raw_.state; }
   // ACTIVE or ARMED.
   [[nodiscard]] bool is_usable() const {
     return raw_.state == IBV_PORT_ACTIVE || raw_.state == IBV_PORT_ARMED;
   }
+  // The code of the MTU in use; see mtu_bytes().
   [[nodiscard]] ibv_mtu active_mtu() const { return raw_.active_mtu; }
+  // The code of the largest MTU of the port.
   [[nodiscard]] ibv_mtu max_mtu() const { return raw_.max_mtu; }
+  // The local identifier on InfiniBand; 0 on Ethernet.
   [[nodiscard]] std::uint16_t lid() const { return raw_.lid; }
+  // Whether the link layer is Ethernet: RoCE and iWARP.
   [[nodiscard]] bool is_ethernet() const { return raw_.link_layer == IBV_LINK_LAYER_ETHERNET; }
+  // The number of rows of the GID table, empty ones included.
   [[nodiscard]] int gid_table_length() const { return raw_.gid_tbl_len; }
   // The speed of one lane in Gb/s; 0 for an unknown code.
   [[nodiscard]] WEFT_API double lane_gbps() const;
   // The number of lanes; 0 for an unknown code.
   [[nodiscard]] WEFT_API int lanes() const;
+  // The attributes of verbs.
   [[nodiscard]] const ibv_port_attr& raw() const { return raw_; }
 
  private:
@@ -73,9 +81,11 @@ class AsyncEvent {
   }
   WEFT_API ~AsyncEvent();
 
+  // What has happened.
   [[nodiscard]] ibv_event_type type() const { return raw().event_type; }
   // The text of ibv_event_type_str(3).
   [[nodiscard]] WEFT_API std::string_view name() const;
+  // The event of verbs, with the object that it is about.
   [[nodiscard]] const ibv_async_event& raw() const {
     static_cast<void>(state_.get());
     return raw_;
@@ -97,18 +107,23 @@ class Context {
   Context(Context&&) noexcept = default;
   Context& operator=(Context&&) noexcept = default;
 
+  // Where the device comes from: embedded or system.
   [[nodiscard]] WEFT_API Backend backend() const;
+  // The name of the open device, as Device::name().
   [[nodiscard]] WEFT_API std::string device_name() const;
 
   // The query functions throw Error with the errno of the man page's call.
   [[nodiscard]] WEFT_API ibv_device_attr query() const;              // ibv_query_device(3)
   [[nodiscard]] WEFT_API ibv_device_attr_ex query_extended() const;  // ..._ex(3)
+  // The attributes of a port, ibv_query_port(3).
   [[nodiscard]] WEFT_API PortAttributes query_port(std::uint8_t port = 1) const;
+  // The rows of the GID tables that are not empty, ibv_query_gid_table(3).
   [[nodiscard]] WEFT_API std::vector<GidEntry> gids() const;                 // of all ports
   [[nodiscard]] WEFT_API Gid query_gid(std::uint8_t port, int index) const;  // ibv_query_gid(3)
   // The device's clock, as in CompletionIteration::timestamp() and in the same unit;
   // query_extended() has its frequency in kHz (hca_core_clock). ibv_query_rt_values_ex(3).
   [[nodiscard]] WEFT_API std::uint64_t query_clock() const;
+  // The number of completion vectors: CompletionQueueOptions::vector is below it.
   [[nodiscard]] int completion_vectors() const { return raw_->num_comp_vectors; }
 
   // The row of the GID table to use for `peer`, a numeric address or GID. Prefers the source
@@ -117,6 +132,7 @@ class Context {
   // is not an address, Error(ENETUNREACH) if no row is suitable.
   [[nodiscard]] WEFT_API GidChoice best_gid(std::string_view peer) const;
 
+  // Creates a protection domain. Throws Error, as the next functions do.
   [[nodiscard]] WEFT_API ProtectionDomain create_domain() const;    // ibv_alloc_pd(3)
   [[nodiscard]] WEFT_API CompletionChannel create_channel() const;  // ibv_create_comp_channel(3)
   // Creates a completion queue for at least `entries` completions, ibv_create_cq(3).
@@ -142,6 +158,7 @@ class Context {
   // of `handle` propagates, and the events after it stay pending.
   WEFT_API std::size_t dispatch_events(const std::function<void(const AsyncEvent&)>& handle) const;
 
+  // The context of verbs. Valid while this or an object made from it lives.
   [[nodiscard]] ibv_context* raw() const { return raw_; }
 
  private:

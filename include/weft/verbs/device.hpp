@@ -29,20 +29,25 @@ struct DeviceListState;
 // alive.
 class Device {
  public:
+  // Where the device comes from.
   [[nodiscard]] Backend backend() const {  // embedded or system
     static_cast<void>(list_.get());
     return backend_;
   }
+  // "weft0", "mlx5_0": ibv_get_device_name(3).
   [[nodiscard]] WEFT_API std::string name() const;
   // ibv_get_device_guid(3). Throws Error(ENODATA) if the device has none.
   [[nodiscard]] WEFT_API Guid guid() const;
   // The kernel's device index; 0 for the embedded device. Throws Error(ENOTSUP) if the device has
   // none.
   [[nodiscard]] WEFT_API int index() const;
+  // The transport, by which programs tell iWARP from InfiniBand and RoCE.
   [[nodiscard]] ibv_transport_type transport() const { return raw_->transport_type; }
+  // The kind of adapter; IBV_NODE_RNIC for iWARP.
   [[nodiscard]] ibv_node_type node_type() const { return raw_->node_type; }
   // Opens the device, ibv_open_device(3). Throws Error.
   [[nodiscard]] WEFT_API Context open() const;
+  // The device of verbs. Valid while a value of the same list lives.
   [[nodiscard]] ibv_device* raw() const { return raw_; }
 
  private:

@@ -97,6 +97,7 @@ class ProtectionDomain {
   [[nodiscard]] WEFT_API Context context() const;
   // Another handle to the same domain.
   [[nodiscard]] ProtectionDomain share() const { return ProtectionDomain(state_.get()); }
+  // The object of verbs. Belongs to this one.
   [[nodiscard]] ibv_pd* raw() const { return raw_; }
 
  private:

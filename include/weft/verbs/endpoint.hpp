@@ -35,6 +35,7 @@ struct Endpoint {
   // The same as one line of text without blanks: "weft1:NUMBER:PSN:LID:MTU:GID"; numbers in
   // hexadecimal digits, the MTU in bytes, the GID as an IPv6 address or "-".
   [[nodiscard]] WEFT_API std::string to_string() const;
+  // Reads what to_string() writes; nothing for any other text.
   [[nodiscard]] WEFT_API static std::optional<Endpoint> parse(std::string_view text);
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };

@@ -59,12 +59,19 @@ class CompletionIteration {
   // The errno of a failed poll, which no healthy device reports; 0 if the queue was empty.
   [[nodiscard]] int failure() const { return failure_; }
 
+  // The id that the request was posted with.
   [[nodiscard]] std::uint64_t id() const { return raw_->wr_id; }
+  // Whether the request was successful.
   [[nodiscard]] bool ok() const { return raw_->status == IBV_WC_SUCCESS; }
+  // The status of verbs.
   [[nodiscard]] ibv_wc_status status() const { return raw_->status; }
+  // The status in words.
   [[nodiscard]] std::string_view status_name() const { return verbs::status_name(raw_->status); }
+  // As Completion::vendor_error().
   [[nodiscard]] std::uint32_t vendor_error() const { return ibv_wc_read_vendor_err(raw_); }
+  // What the request was.
   [[nodiscard]] ibv_wc_opcode opcode() const { return ibv_wc_read_opcode(raw_); }
+  // Whether a receive has completed: by a Send, or by a Write with immediate.
   [[nodiscard]] bool is_receive() const { return (opcode() & IBV_WC_RECV) != 0; }
   // The bytes received or read; valid for receives and reads.
   [[nodiscard]] std::uint32_t size_bytes() const { return ibv_wc_read_byte_len(raw_); }
@@ -78,19 +85,23 @@ class CompletionIteration {
     if (!ok() || !flagged(IBV_WC_WITH_INV)) return std::nullopt;
     return ibv_wc_read_invalidated_rkey(raw_);
   }
+  // The queue pair of this side, which matters where several share the queue.
   [[nodiscard]] std::uint32_t queue_pair_number() const { return ibv_wc_read_qp_num(raw_); }
   // For datagrams: the sender's queue pair, and whether the first 40 bytes of the buffer hold a
   // GRH.
   [[nodiscard]] std::uint32_t source_queue_pair() const { return ibv_wc_read_src_qp(raw_); }
+  // Whether the datagram came with a GRH.
   [[nodiscard]] bool has_grh() const { return flagged(IBV_WC_GRH); }
 
   // The fields below are empty unless the queue was created with them. LIDs are 0 on Ethernet.
   [[nodiscard]] std::optional<std::uint32_t> source_lid() const {
     return read(IBV_WC_EX_WITH_SLID, ibv_wc_read_slid);
   }
+  // The service level of a datagram.
   [[nodiscard]] std::optional<std::uint8_t> service_level() const {
     return read(IBV_WC_EX_WITH_SL, ibv_wc_read_sl);
   }
+  // The low bits of the LID that a datagram was sent to.
   [[nodiscard]] std::optional<std::uint8_t> destination_path_bits() const {
     return read(IBV_WC_EX_WITH_DLID_PATH_BITS, ibv_wc_read_dlid_path_bits);
   }
@@ -138,6 +149,7 @@ class ExtendedCompletionQueue : public CompletionQueue {
   // be moved during it. Throws std::logic_error if another iteration exists.
   [[nodiscard]] CompletionIteration iterate() { return {raw_extended(), fields_, busy_}; }
 
+  // The object of verbs. Belongs to this one.
   [[nodiscard]] ibv_cq_ex* raw_extended() const { return reinterpret_cast<ibv_cq_ex*>(raw()); }
 
  private:

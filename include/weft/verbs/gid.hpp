@@ -18,6 +18,7 @@ namespace weft::verbs {
 struct Guid {
   std::uint64_t value = 0;
 
+  // Whether it identifies nothing.
   [[nodiscard]] bool is_reserved() const { return value == 0; }
   // The 24 bits that identify the manufacturer.
   [[nodiscard]] std::uint32_t oui() const { return static_cast<std::uint32_t>(value >> 40); }
@@ -32,19 +33,28 @@ class Gid {
  public:
   using Bytes = std::array<std::uint8_t, 16>;
 
+  // The zero GID.
   Gid() = default;
+  // From bytes in network order.
   explicit Gid(const Bytes& bytes) : bytes_(bytes) {}
+  // From a GID of verbs.
   WEFT_API explicit Gid(const ibv_gid& gid);
   // Parses a numeric IPv4 or IPv6 address; nothing if the text is neither.
   [[nodiscard]] WEFT_API static std::optional<Gid> parse(std::string_view text);
 
+  // The bytes in network order.
   [[nodiscard]] const Bytes& bytes() const { return bytes_; }
+  // The first eight bytes as a number.
   [[nodiscard]] WEFT_API std::uint64_t subnet_prefix() const;
+  // The last eight bytes as a number.
   [[nodiscard]] WEFT_API std::uint64_t interface_id() const;
+  // Whether it stands for an IPv4 address (RFC 4291 §2.5.5.2).
   [[nodiscard]] WEFT_API bool is_ipv4_mapped() const;
+  // Whether it is an empty row of a GID table.
   [[nodiscard]] WEFT_API bool is_zero() const;
   // The text form of inet_ntop(3): "::ffff:192.0.2.1", "fe80::1".
   [[nodiscard]] WEFT_API std::string to_string() const;
+  // The same as a GID of verbs.
   [[nodiscard]] WEFT_API ibv_gid raw() const;
   friend bool operator==(const Gid&, const Gid&) = default;
 

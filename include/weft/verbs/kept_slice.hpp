@@ -34,7 +34,9 @@ class KeptSlice {
     return made;
   }
 
+  // The slice for a work request. It keeps nothing itself.
   [[nodiscard]] const LocalSlice& slice() const { return slice_; }
+  // The number of bytes.
   [[nodiscard]] std::uint32_t size_bytes() const { return slice_.size_bytes(); }
 
  private:

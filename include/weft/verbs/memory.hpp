@@ -37,6 +37,7 @@ enum class Access : unsigned {
   bindable = IBV_ACCESS_MW_BIND,
   on_demand = IBV_ACCESS_ON_DEMAND,
 };
+// The rights of both.
 [[nodiscard]] constexpr Access operator|(Access a, Access b) {
   return static_cast<Access>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
 }
@@ -54,8 +55,11 @@ class MemoryRegion {
     static_cast<void>(raw_.get());  // throws if this object is empty
     return {begin_, accessible_bytes_};
   }
+  // The length of the region.
   [[nodiscard]] std::size_t size_bytes() const { return raw_->length; }
+  // The key for work requests of this side.
   [[nodiscard]] std::uint32_t lkey() const { return raw_->lkey; }
+  // The key for peers. Whoever has it may do what the region allows.
   [[nodiscard]] std::uint32_t rkey() const { return raw_->rkey; }
 
   // The device's counters of the peers' accesses. Throws Error(EOPNOTSUPP) on the system's devices.
@@ -84,6 +88,7 @@ class MemoryRegion {
   [[nodiscard]] RemoteSlice remote() const& { return {address_, raw_->length, raw_->rkey}; }
   RemoteSlice remote() const&& = delete;
 
+  // The object of verbs. Belongs to this one.
   [[nodiscard]] ibv_mr* raw() const { return raw_; }
 
  protected:
@@ -110,27 +115,36 @@ class TypedRegion : public MemoryRegion {
   static_assert(std::is_trivially_copyable_v<T>, "the device copies bytes");
 
  public:
+  // A region of bytes as one of elements. A rest that is shorter than an element is left out.
   explicit TypedRegion(MemoryRegion&& region) : MemoryRegion(std::move(region)) {}
 
   using Byte = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
+  // The memory as bytes, const if the elements are.
   [[nodiscard]] std::span<Byte> bytes() const { return MemoryRegion::bytes(); }
+  // The memory as elements.
   [[nodiscard]] std::span<T> elements() const {
     return {reinterpret_cast<T*>(bytes().data()), size_bytes() / sizeof(T)};
   }
+  // The element with this index, which is not checked.
   [[nodiscard]] T& operator[](std::size_t index) const { return elements()[index]; }
+  // The number of elements.
   [[nodiscard]] std::size_t size() const { return size_bytes() / sizeof(T); }
 
+  // A part of the region, in elements. Throws std::out_of_range if it is not within the region.
   [[nodiscard]] LocalSlice slice(std::size_t first, std::size_t count) const& {
     if (count > size() || first > size() - count) {
       throw std::out_of_range("slice beyond the end of a memory region");
     }
     return MemoryRegion::slice(first * sizeof(T), count * sizeof(T));
   }
+  // The whole region.
   [[nodiscard]] LocalSlice slice() const& { return MemoryRegion::slice(); }
+  // A part that keeps the region, in elements; see MemoryRegion::keep().
   [[nodiscard]] KeptSlice keep(std::size_t first, std::size_t count) const {
     static_cast<void>(slice(first, count));  // throws if it is not within the region
     return MemoryRegion::keep(first * sizeof(T), count * sizeof(T));
   }
+  // The whole region, as a slice that keeps it.
   [[nodiscard]] KeptSlice keep() const { return MemoryRegion::keep(); }
   LocalSlice slice(std::size_t first, std::size_t count) const&& = delete;
   LocalSlice slice() const&& = delete;

@@ -44,6 +44,7 @@ class MemoryWindow {
     static_cast<void>(state_.get());
     return remote_;
   }
+  // The object of verbs. Belongs to this one.
   [[nodiscard]] ibv_mw* raw() const { return raw_; }
 
  private:

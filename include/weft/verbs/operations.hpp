@@ -35,11 +35,13 @@ struct OperationRecord;
 // affect the request, which keeps its memory until it has completed. Thread-safe.
 class Operation {
  public:
+  // No request: it converts to false.
   Operation() = default;
   // True if the request was posted. Otherwise error_number() is the reason: ENOMEM if the queue
   // pair or the completion queue is full, EMSGSIZE if the slice is longer than the remote one,
   // EINVAL for a request that the queue pair does not allow.
   [[nodiscard]] explicit operator bool() const { return record_ != nullptr; }
+  // Why the request was not posted; 0 if it was.
   [[nodiscard]] int error_number() const { return error_; }
   // Whether the device is done with the request: its completion is there, or its queue pair was
   // destroyed, which leaves it without one.
@@ -79,20 +81,27 @@ class Operations {
   // The flags `fence`, `solicited` and `copied` may be given; each request is signaled.
   WEFT_API Operation send(const QueuePair& queue_pair, KeptSlice from,
                           SendFlags flags = SendFlags::none);
+  // QueuePair::post_send_with_immediate().
   WEFT_API Operation send_with_immediate(const QueuePair& queue_pair, KeptSlice from,
                                          std::uint32_t immediate,
                                          SendFlags flags = SendFlags::none);
+  // QueuePair::post_receive().
   WEFT_API Operation receive(const QueuePair& queue_pair, KeptSlice into);
+  // QueuePair::post_write().
   WEFT_API Operation write(const QueuePair& queue_pair, KeptSlice from, const RemoteSlice& to,
                            SendFlags flags = SendFlags::none);
+  // QueuePair::post_write_with_immediate().
   WEFT_API Operation write_with_immediate(const QueuePair& queue_pair, KeptSlice from,
                                           const RemoteSlice& to, std::uint32_t immediate,
                                           SendFlags flags = SendFlags::none);
+  // QueuePair::post_read().
   WEFT_API Operation read(const QueuePair& queue_pair, KeptSlice into, const RemoteSlice& from,
                           SendFlags flags = SendFlags::none);
+  // QueuePair::post_fetch_and_add().
   WEFT_API Operation fetch_and_add(const QueuePair& queue_pair, KeptSlice before,
                                    const RemoteSlice& target, std::uint64_t addend,
                                    SendFlags flags = SendFlags::none);
+  // QueuePair::post_compare_and_swap().
   WEFT_API Operation compare_and_swap(const QueuePair& queue_pair, KeptSlice before,
                                       const RemoteSlice& target, std::uint64_t expected,
                                       std::uint64_t desired, SendFlags flags = SendFlags::none);

@@ -25,6 +25,7 @@ enum class SendFlags : unsigned {
   solicited = IBV_SEND_SOLICITED,  // raises an event at a peer that waits for solicited completions
   copied = IBV_SEND_INLINE,        // copies the bytes during the call; the lkey is ignored
 };
+// The flags of both.
 [[nodiscard]] constexpr SendFlags operator|(SendFlags a, SendFlags b) {
   return static_cast<SendFlags>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
 }
@@ -101,12 +102,14 @@ class Batch {
     requests_[count_++] = detail::send_request(IBV_WR_SEND, from, id, flags);
     return true;
   }
+  // A datagram.
   bool send_to(const DatagramTarget& target, const LocalSlice& from, std::uint64_t id,
                SendFlags flags = SendFlags::signaled) {
     ibv_send_wr* request = add(IBV_WR_SEND, from, id, flags);
     if (request) detail::set_target(*request, target);
     return request != nullptr;
   }
+  // An RDMA Write; with an immediate it completes a receive of the peer.
   bool write(const LocalSlice& from, const RemoteSlice& to, std::uint64_t id,
              SendFlags flags = SendFlags::signaled, std::optional<std::uint32_t> immediate = {}) {
     ibv_send_wr* request =
@@ -116,12 +119,14 @@ class Batch {
     if (immediate) request->imm_data = htonl(*immediate);
     return true;
   }
+  // An RDMA Read.
   bool read(const LocalSlice& into, const RemoteSlice& from, std::uint64_t id,
             SendFlags flags = SendFlags::signaled) {
     ibv_send_wr* request = add(IBV_WR_RDMA_READ, into, id, flags);
     if (request) detail::set_remote(*request, from);
     return request != nullptr;
   }
+  // As QueuePair::post_fetch_and_add().
   bool fetch_and_add(const LocalSlice& before, const RemoteSlice& target, std::uint64_t addend,
                      std::uint64_t id, SendFlags flags = SendFlags::signaled) {
     ibv_send_wr* request = add(IBV_WR_ATOMIC_FETCH_AND_ADD, before, id, flags);
@@ -129,6 +134,7 @@ class Batch {
     request->wr.atomic = {target.address(), addend, 0, target.rkey()};
     return true;
   }
+  // As QueuePair::post_compare_and_swap().
   bool compare_and_swap(const LocalSlice& before, const RemoteSlice& target, std::uint64_t expected,
                         std::uint64_t desired, std::uint64_t id,
                         SendFlags flags = SendFlags::signaled) {
@@ -138,6 +144,7 @@ class Batch {
     return true;
   }
 
+  // The number of requests that were added.
   [[nodiscard]] std::size_t size() const { return count_; }
 
   // Posts the requests. Returns 0, or the errno of ibv_post_send(3); then the first posted()
@@ -198,6 +205,7 @@ class ReceiveBatch {
     return true;
   }
 
+  // The number of receives that were added.
   [[nodiscard]] std::size_t size() const { return count_; }
 
   // Posts the receives. Returns 0 (also if the batch is empty), or the errno of ibv_post_recv(3);
@@ -214,6 +222,7 @@ class ReceiveBatch {
     count_ = 0;
     return failed;
   }
+  // How many receives the last submit() has posted.
   [[nodiscard]] std::size_t posted() const { return posted_; }
 
  private:

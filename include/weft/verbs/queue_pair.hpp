@@ -34,6 +34,7 @@ class QueuePair {
   QueuePair(QueuePair&&) noexcept = default;
   QueuePair& operator=(QueuePair&&) noexcept = default;
 
+  // The number, by which peers and completions name the queue pair.
   [[nodiscard]] std::uint32_t number() const { return raw()->qp_num; }
 
   // Sends one slice, or gathers a list of slices.
@@ -63,6 +64,7 @@ class QueuePair {
     request.invalidate_rkey = rkey;
     return post(request);
   }
+  // Sends a datagram.
   [[nodiscard]] int post_send_to(const DatagramTarget& target, const LocalSlice& from,
                                  std::uint64_t id, SendFlags flags = SendFlags::signaled) const {
     auto request = detail::send_request(IBV_WR_SEND, std::span(&from, 1), id, flags);
@@ -70,6 +72,7 @@ class QueuePair {
     return post(request);
   }
 
+  // Posts a receive, into one slice or scattered into several.
   [[nodiscard, gnu::always_inline]] int post_receive(std::span<const LocalSlice> into,
                                                      std::uint64_t id) const {
     ibv_recv_wr request{};
@@ -79,6 +82,7 @@ class QueuePair {
     ibv_recv_wr* bad = nullptr;
     return detail::errno_of(ibv_post_recv(raw_.get(), &request, &bad));
   }
+  // Posts a receive into one slice.
   [[nodiscard, gnu::always_inline]] int post_receive(const LocalSlice& into,
                                                      std::uint64_t id) const {
     return post_receive(std::span(&into, 1), id);
@@ -97,6 +101,7 @@ class QueuePair {
                                                    SendFlags flags = SendFlags::signaled) const {
     return post_write(std::span(&from, 1), to, id, flags);
   }
+  // The same, and completes a receive of the peer with the immediate, in host byte order.
   [[nodiscard]] int post_write_with_immediate(const LocalSlice& from, const RemoteSlice& to,
                                               std::uint32_t immediate, std::uint64_t id,
                                               SendFlags flags = SendFlags::signaled) const {
@@ -104,12 +109,14 @@ class QueuePair {
     request.imm_data = htonl(immediate);
     return post_remote(request, to);
   }
+  // Reads from the peer into one slice, or into several. EMSGSIZE as for writes.
   [[nodiscard, gnu::always_inline]] int post_read(std::span<const LocalSlice> into,
                                                   const RemoteSlice& from, std::uint64_t id,
                                                   SendFlags flags = SendFlags::signaled) const {
     auto request = detail::send_request(IBV_WR_RDMA_READ, into, id, flags);
     return post_remote(request, from);
   }
+  // Reads from the peer into one slice.
   [[nodiscard, gnu::always_inline]] int post_read(const LocalSlice& into, const RemoteSlice& from,
                                                   std::uint64_t id,
                                                   SendFlags flags = SendFlags::signaled) const {
@@ -125,6 +132,7 @@ class QueuePair {
     request.wr.atomic = {target.address(), addend, 0, target.rkey()};
     return post(request);
   }
+  // Stores `desired` where the previous value is `expected`.
   [[nodiscard]] int post_compare_and_swap(const LocalSlice& before, const RemoteSlice& target,
                                           std::uint64_t expected, std::uint64_t desired,
                                           std::uint64_t id,
@@ -142,6 +150,7 @@ class QueuePair {
   [[nodiscard]] WEFT_API int post_bind(MemoryWindow& window, const WindowBinding& binding,
                                        std::uint64_t id,
                                        SendFlags flags = SendFlags::signaled) const;
+  // Revokes what the window has granted.
   [[nodiscard]] WEFT_API int post_unbind(MemoryWindow& window, std::uint64_t id,
                                          SendFlags flags = SendFlags::signaled) const;
   // Unbinds a window of type 2 by its rkey.
@@ -153,6 +162,7 @@ class QueuePair {
   [[nodiscard]] Batch<capacity> batch() const {
     return Batch<capacity>(raw());
   }
+  // The same for receives.
   template <std::size_t capacity = 32>
   [[nodiscard]] ReceiveBatch<capacity> receive_batch() const {
     return ReceiveBatch<capacity>(raw());
@@ -172,10 +182,12 @@ class QueuePair {
   // Joins a multicast group, ibv_attach_mcast(3): datagrams to the group arrive at this queue pair.
   // Throws Error.
   WEFT_API void join_group(const Gid& group) const;
+  // Leaves the group, ibv_detach_mcast(3). Throws Error.
   WEFT_API void leave_group(const Gid& group) const;
 
   // ibv_query_qp(3). Throws Error.
   [[nodiscard]] WEFT_API Attributes query(int mask) const;
+  // The state now, which the device may have changed. Throws Error.
   [[nodiscard]] WEFT_API ibv_qp_state state() const;
 
   // The device's counters of this queue pair. Throws Error(EOPNOTSUPP) on the system's devices.
@@ -183,6 +195,7 @@ class QueuePair {
 
   // The context that the queue pair was made from.
   [[nodiscard]] WEFT_API Context context() const;
+  // The object of verbs. Belongs to this one.
   [[nodiscard]] ibv_qp* raw() const {
     static_cast<void>(state_.get());
     return raw_.get();

@@ -66,7 +66,9 @@ class PreparedQueuePair {
   // Returns the queue pair in RESET, for a program that calls modify() itself.
   [[nodiscard]] WEFT_API QueuePair release() &&;
 
+  // What the queue pair was built with.
   [[nodiscard]] const QueuePairSettings& settings() const { return settings_; }
+  // The object of verbs. Belongs to this one.
   [[nodiscard]] ibv_qp* raw() const { return queue_pair().raw(); }
 
  private:
@@ -89,28 +91,47 @@ class PreparedQueuePair {
 // std::invalid_argument with the valid range if the value is out of range.
 class WEFT_API QueuePairBuilder {
  public:
+  // How many sends may be posted at a time.
   QueuePairBuilder& max_send_requests(std::uint32_t count);
+  // How many receives may be posted at a time.
   QueuePairBuilder& max_receive_requests(std::uint32_t count);
+  // How many slices one send may gather.
   QueuePairBuilder& max_send_slices(std::uint32_t count);
+  // How many slices one receive may scatter into.
   QueuePairBuilder& max_receive_slices(std::uint32_t count);
+  // The longest request with SendFlags::copied.
   QueuePairBuilder& max_inline_bytes(std::uint32_t bytes);
+  // What peers may do through this queue pair, with regions that allow it as well.
   QueuePairBuilder& access(Access access);
   QueuePairBuilder& service_level(std::uint8_t level);  // 0 to 15
+  // The row of the GID table to use; see Context::best_gid().
   QueuePairBuilder& gid_index(std::uint8_t index);
+  // The traffic class of what it sends: DSCP and ECN of IP.
   QueuePairBuilder& traffic_class(std::uint8_t value);
   QueuePairBuilder& min_rnr_timer(std::uint8_t code);  // 0 to 31
-  QueuePairBuilder& timeout(std::uint8_t code);        // 0 to 31
-  QueuePairBuilder& retry_count(std::uint8_t count);   // 0 to 7
-  QueuePairBuilder& rnr_retry(std::uint8_t count);     // 0 to 7
+  // How long it waits for an acknowledgement: 4.096 us times two to this power; 0: for ever.
+  QueuePairBuilder& timeout(std::uint8_t code);  // 0 to 31
+  // How often it sends again without an acknowledgement.
+  QueuePairBuilder& retry_count(std::uint8_t count);  // 0 to 7
+  // How often it sends again where the peer has no receive; 7: without limit.
+  QueuePairBuilder& rnr_retry(std::uint8_t count);  // 0 to 7
+  // Reads and atomics of this side that are under way at a time.
   QueuePairBuilder& max_rd_atomic(std::uint8_t count);
+  // Reads and atomics of the peer that this side answers at a time.
   QueuePairBuilder& max_dest_rd_atomic(std::uint8_t count);
+  // The path MTU; the active one of the port without it.
   QueuePairBuilder& path_mtu(ibv_mtu mtu);
+  // The first packet number that it sends; random without it.
   QueuePairBuilder& send_psn(std::uint32_t psn);     // 24 bits
   QueuePairBuilder& receive_psn(std::uint32_t psn);  // 24 bits
+  // A pointer for the program: qp_context of ibv_qp.
   QueuePairBuilder& user_context(void* context);
+  // Makes each request complete, also without SendFlags::signaled.
   QueuePairBuilder& signal_all(bool all = true);
+  // Takes receives from a queue that others use as well, which it keeps alive.
   QueuePairBuilder& shared_receive_queue(const SharedReceiveQueue& queue);
 
+  // The settings so far.
   [[nodiscard]] const QueuePairSettings& settings() const { return settings_; }
   // Creates the queue pair, ibv_create_qp(3). Throws Error. The builder may be used again.
   [[nodiscard]] PreparedQueuePair build() const;

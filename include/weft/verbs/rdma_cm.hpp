@@ -32,6 +32,7 @@ struct IdState;
 
 // An address and port; the host is numeric or a name, see rdma_getaddrinfo(3).
 struct Address {
+  // Any local address, and port 0.
   Address() = default;
   // A constructor instead of braces: GCC 12 destroys temporaries twice that are brace-initialised
   // within a co_await expression.
@@ -61,6 +62,7 @@ class ConnectionEvent {
   ConnectionEvent& operator=(ConnectionEvent&&) = delete;
   WEFT_API ~ConnectionEvent();
 
+  // What has happened.
   [[nodiscard]] rdma_cm_event_type type() const { return raw_->event; }
   // The text of rdma_event_str(3).
   [[nodiscard]] WEFT_API std::string_view name() const;
@@ -73,7 +75,9 @@ class ConnectionEvent {
   // Takes the new id out of RDMA_CM_EVENT_CONNECT_REQUEST, once; later calls throw
   // std::logic_error. If it is not taken, the destructor of the event rejects the request.
   [[nodiscard]] WEFT_API Id take_request();
+  // The id that the event is about; of a request the new one.
   [[nodiscard]] rdma_cm_id* id() const { return raw_->id; }
+  // The event of rdma_cm. Belongs to this one.
   [[nodiscard]] rdma_cm_event* raw() const { return raw_.get().get(); }
 
  private:
@@ -93,6 +97,7 @@ class ConnectionEvent {
 // one of the waiting threads.
 class EventChannel {
  public:
+  // A channel of its own, of this backend. Throws Error.
   WEFT_API explicit EventChannel(Backend backend = default_backend());
   EventChannel(EventChannel&&) noexcept = default;
   EventChannel& operator=(EventChannel&&) noexcept = default;
@@ -101,6 +106,7 @@ class EventChannel {
   [[nodiscard]] int fd() const { return raw_->fd; }
   // Waits for the next event; nothing if the deadline has passed. Throws Error.
   [[nodiscard]] WEFT_API std::optional<ConnectionEvent> next(Deadline deadline) const;
+  // The object of rdma_cm. Belongs to this one.
   [[nodiscard]] rdma_event_channel* raw() const { return raw_; }
 
  private:
@@ -115,6 +121,7 @@ class EventChannel {
 // as rdma_cm. All calls throw Error.
 class Id {
  public:
+  // A new id, whose backend is that of the channel.
   WEFT_API explicit Id(const EventChannel& channel, rdma_port_space space = RDMA_PS_TCP);
   Id(Id&&) noexcept = default;
   Id& operator=(Id&&) noexcept = default;
@@ -122,7 +129,10 @@ class Id {
   // Call it before bind(): true makes a listener on an IPv6 address ignore IPv4 peers, false lets
   // it accept them (RDMA_OPTION_ID_AFONLY).
   WEFT_API void set_ipv6_only(bool only) const;
+  // Binds to a local address, rdma_bind_addr(3).
   WEFT_API void bind(const Address& address) const;
+  // Listens for requests, which arrive as RDMA_CM_EVENT_CONNECT_REQUEST. Backlog 0 is the device's
+  // default.
   WEFT_API void listen(int backlog = 0) const;
   // Used instead of bind() and listen(): the connect request arrives on a TCP connection that the
   // program has accepted and not read from. May be called again for further connections. Takes
@@ -132,6 +142,7 @@ class Id {
   WEFT_API void adopt(int connection) const;
   // Results in RDMA_CM_EVENT_ADDR_RESOLVED, and resolve_route() in RDMA_CM_EVENT_ROUTE_RESOLVED.
   WEFT_API void resolve_address(const Address& peer, std::chrono::milliseconds timeout) const;
+  // The route to the address that was resolved.
   WEFT_API void resolve_route(std::chrono::milliseconds timeout) const;
 
   // The device that the id is bound to, as a new context. Throws Error(ENODEV) if it is not bound
@@ -143,9 +154,13 @@ class Id {
                                        const CompletionQueue& receive, const ibv_qp_cap& capacity,
                                        bool signal_all = false) const;
 
+  // Requests the connection, rdma_connect(3); RDMA_CM_EVENT_ESTABLISHED or a failure follows.
   WEFT_API void connect(const ConnectionParameters& parameters = {}) const;
+  // Accepts the request that this id came with, rdma_accept(3).
   WEFT_API void accept(const ConnectionParameters& parameters = {}) const;
+  // Rejects the request that this id came with, rdma_reject(3).
   WEFT_API void reject(std::span<const std::byte> private_data = {}) const;
+  // Completes a connection whose queue pair is not the id's.
   WEFT_API void establish() const;   // rdma_establish(3)
   WEFT_API void disconnect() const;  // both sides get RDMA_CM_EVENT_DISCONNECTED
   // Moves the id to another channel, rdma_migrate_id(3). Later events arrive there.
@@ -155,9 +170,12 @@ class Id {
 
   // "192.0.2.1:7174", "[::1]:7174"; empty while the address is unknown.
   [[nodiscard]] WEFT_API std::string local_address() const;
+  // The address of the peer, in the same form.
   [[nodiscard]] WEFT_API std::string peer_address() const;
+  // The port that the id is bound to; 0 if it is not.
   [[nodiscard]] WEFT_API std::uint16_t local_port() const;
 
+  // The object of rdma_cm. Belongs to this one.
   [[nodiscard]] rdma_cm_id* raw() const { return raw_; }
 
  private:

@@ -52,6 +52,7 @@ class SharedReceiveQueue {
   WEFT_API void resize(std::uint32_t receives) const;
   // ibv_query_srq(3). Throws Error.
   [[nodiscard]] WEFT_API ibv_srq_attr query() const;
+  // The object of verbs. Belongs to this one.
   [[nodiscard]] ibv_srq* raw() const {
     static_cast<void>(state_.get());
     return raw_.get();

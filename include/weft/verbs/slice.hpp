@@ -19,15 +19,21 @@ namespace weft::verbs {
 // alive. The region must live until every request that was posted with the slice has completed.
 class LocalSlice {
  public:
+  // No bytes: for messages without content.
   LocalSlice() = default;
+  // These bytes, in the region that has this lkey.
   LocalSlice(std::uint64_t address, std::uint32_t bytes, std::uint32_t lkey)
       : sge_{address, bytes, lkey} {}
 
+  // The address of the first byte, as work requests have it.
   [[nodiscard]] std::uint64_t address() const { return sge_.addr; }
+  // The number of bytes.
   [[nodiscard]] std::uint32_t size_bytes() const { return sge_.length; }
+  // The local key of the region.
   [[nodiscard]] std::uint32_t lkey() const { return sge_.lkey; }
   // Throws std::out_of_range if the part is not within this slice.
   [[nodiscard]] WEFT_API LocalSlice slice(std::size_t offset_bytes, std::size_t bytes) const;
+  // The same as a scatter/gather element of verbs.
   [[nodiscard]] const ibv_sge& raw() const { return sge_; }
 
  private:
@@ -42,12 +48,17 @@ class RemoteSlice {
  public:
   static constexpr std::size_t encoded_bytes = 20;
 
+  // No bytes, with the rkey 0.
   RemoteSlice() = default;
+  // These bytes of the peer, in the region or window that has this rkey.
   RemoteSlice(std::uint64_t address, std::uint64_t bytes, std::uint32_t rkey)
       : address_(address), bytes_(bytes), rkey_(rkey) {}
 
+  // The address of the first byte, as the peer counts.
   [[nodiscard]] std::uint64_t address() const { return address_; }
+  // The number of bytes.
   [[nodiscard]] std::uint64_t size_bytes() const { return bytes_; }
+  // The remote key, by which the peer's device finds the memory and its rights.
   [[nodiscard]] std::uint32_t rkey() const { return rkey_; }
   // Throws std::out_of_range if the part is not within this slice.
   [[nodiscard]] WEFT_API RemoteSlice slice(std::uint64_t offset_bytes, std::uint64_t bytes) const;
@@ -59,6 +70,7 @@ class RemoteSlice {
       std::span<const std::byte> bytes);
   // "address:length:rkey" in hexadecimal digits without prefix.
   [[nodiscard]] WEFT_API std::string to_string() const;
+  // Reads what to_string() writes; nothing for any other text.
   [[nodiscard]] WEFT_API static std::optional<RemoteSlice> parse(std::string_view text);
   friend bool operator==(const RemoteSlice&, const RemoteSlice&) = default;
 

@@ -21,6 +21,7 @@ class XrcDomain {
  public:
   XrcDomain(XrcDomain&&) noexcept = default;
   XrcDomain& operator=(XrcDomain&&) noexcept = default;
+  // The object of verbs. Belongs to this one.
   [[nodiscard]] ibv_xrcd* raw() const { return raw_; }
 
  private:
