@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import time
-from ctypes import (CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_int32, c_size_t, c_ssize_t,
-                    c_uint8, c_uint16, c_uint32, c_uint64, c_void_p)
+from ctypes import (CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_int32, c_int64, c_size_t,
+                    c_ssize_t, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p)
 from typing import Any, Callable, Optional
 
 from ._version import SOVERSION
@@ -40,7 +40,7 @@ class LoopLimits(Structure):
     _fields_ = [("size", c_size_t), ("max_message_bytes", c_uint64), ("eager_bytes", c_uint32),
                 ("credits", c_uint32), ("send_queue_messages", c_size_t),
                 ("send_queue_bytes", c_uint64), ("pool_bytes", c_uint64),
-                ("max_connections", c_uint32)]
+                ("max_connections", c_uint32), ("spin_us", c_int64)]
 
 
 class MessageStructure(Structure):

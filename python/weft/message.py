@@ -80,6 +80,8 @@ class Limits:
     send_queue_bytes: int = 0
     pool_bytes: int = 0
     max_connections: int = 0
+    spin_us: int = 0
+    """How long a loop polls before it sleeps, in microseconds; below 0: never."""
 
 
 # Objects that the library knows by a number, which is the `user` pointer of its callbacks.
@@ -291,7 +293,7 @@ class Loop:
         structure = _library.LoopLimits(
             ctypes.sizeof(_library.LoopLimits), limits.max_message_bytes, limits.eager_bytes,
             limits.credits, limits.send_queue_messages, limits.send_queue_bytes, limits.pool_bytes,
-            limits.max_connections)
+            limits.max_connections, limits.spin_us)
         check(c.loop_new(ctypes.byref(self._handle), ctypes.byref(structure)))
 
     def _use(self) -> ctypes.c_void_p:

@@ -1,6 +1,7 @@
 // The C interface of event loops: weft/c/message.h.
 #include "c/loop.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "c/outcome.h"
@@ -27,6 +28,9 @@ weft::message::Limits limits_of(const weft_loop_limits* from) {
   WEFT_C_TAKE(limits.send_queue_bytes, from, send_queue_bytes);
   WEFT_C_TAKE(limits.pool_bytes, from, pool_bytes);
   WEFT_C_TAKE(limits.max_connections, from, max_connections);
+  if (WEFT_C_HAS(from, spin_us) && from->spin_us != 0) {
+    limits.spin = std::chrono::microseconds(std::max<std::int64_t>(from->spin_us, 0));
+  }
   return limits;
 }
 

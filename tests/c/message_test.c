@@ -101,14 +101,19 @@ static void on_unwanted(weft_link_request* request, void* user) {
   CHECK_IS(weft_link_reject(request, "why", 3), 0);
 }
 
+/* Of the loops: the default, no polling, and a time. */
+static int64_t spin_us = 0;
+
 static weft_link_listener* begin(struct record* record,
                                  void (*request)(weft_link_request*, void*)) {
   const weft_link_handlers handlers = all_handlers();
   weft_link_options options = WEFT_LINK_OPTIONS;
+  weft_loop_limits limits = WEFT_LOOP_LIMITS;
   weft_link_listener* listener = NULL;
+  limits.spin_us = spin_us;
   options.private_data = "key";
   options.private_data_bytes = 3;
-  CHECK_IS(weft_loop_new(&record->loop, NULL), 0);
+  CHECK_IS(weft_loop_new(&record->loop, &limits), 0);
   CHECK_IS(weft_link_listen(record->loop, &listener, "127.0.0.1", 0, request, record, 0), 0);
   CHECK_IS(weft_link_connect(record->loop, &record->active, "127.0.0.1",
                              weft_link_listener_port(listener), &handlers, record, &options),
@@ -194,7 +199,11 @@ static void posted_work_and_timers_are_called(void) {
 }
 
 int main(void) {
-  a_message_is_sent_received_and_delivered();
+  const int64_t spins[] = {0, -1, 200};
+  for (int i = 0; i < 3; ++i) {
+    spin_us = spins[i];
+    a_message_is_sent_received_and_delivered();
+  }
   a_link_may_be_freed_in_its_callback();
   a_rejection_is_an_error();
   posted_work_and_timers_are_called();

@@ -9,8 +9,10 @@ SECONDS = 60
 
 
 class Pair(unittest.TestCase):
+    spin_us = 0
+
     def setUp(self):
-        self.loop = Loop(Limits(max_message_bytes=1 << 20))
+        self.loop = Loop(Limits(max_message_bytes=1 << 20, spin_us=self.spin_us))
         self.addCleanup(self.loop.close)
         self.got, self.sent, self.ended, self.errors, self.up = [], [], [], [], []
         self.passive = None
@@ -133,6 +135,10 @@ class Pair(unittest.TestCase):
 
     def test_a_step_without_work_ends_at_the_timeout(self):
         self.assertEqual(self.loop.step(0.01), 0)
+
+
+class PairWithoutPolling(Pair):
+    spin_us = -1
 
 
 if __name__ == "__main__":

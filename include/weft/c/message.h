@@ -27,7 +27,8 @@ typedef struct weft_loop_limits {
   uint64_t send_queue_bytes;
   uint64_t pool_bytes;
   uint32_t max_connections;
-} weft_loop_limits; /* as weft::message::Limits */
+  int64_t spin_us;  /* below 0: never poll before a sleep */
+} weft_loop_limits; /* as weft::message::Limits; 0 is its default */
 #define WEFT_LOOP_LIMITS \
   { .size = sizeof(weft_loop_limits) }
 
