@@ -3,6 +3,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/own_sockets.h"
 #include "base/simulated_kernel.h"
 
 namespace weft {
@@ -14,6 +15,7 @@ void CloseBySystemCall::operator()(int fd) const noexcept {
     if (SimulatedKernel* kernel = SimulatedKernel::current()) kernel->close(fd);
     return;
   }
+  own_sockets::remove(fd);
   ::syscall(SYS_close, fd);
 }
 

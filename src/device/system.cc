@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "base/duration.h"
+#include "base/own_sockets.h"
 #include "base/simulated_kernel.h"
 
 namespace weft::device::sys {
@@ -63,7 +64,9 @@ auto in_simulation(Call call) -> decltype(call(std::declval<SimulatedKernel&>())
 int socket(int family, int type, int protocol) {
   if (SimulatedKernel* kernel = SimulatedKernel::current()) [[unlikely]]
     return kernel->socket(family, type);
-  return static_cast<int>(call(SYS_socket, family, type, protocol));
+  const auto made = static_cast<int>(call(SYS_socket, family, type, protocol));
+  own_sockets::add(made);
+  return made;
 }
 
 int bind(int fd, const sockaddr* address, socklen_t bytes) {
@@ -84,7 +87,10 @@ int accept(int fd, sockaddr_storage* address) {
   if (SimulatedKernel::owns(fd)) [[unlikely]]
     return in_simulation([&](auto& kernel) { return kernel.accept(fd, address); });
   socklen_t bytes = sizeof *address;
-  return static_cast<int>(call(SYS_accept4, fd, address, &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  const auto made =
+      static_cast<int>(call(SYS_accept4, fd, address, &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  own_sockets::add(made);
+  return made;
 }
 
 int connect(int fd, const sockaddr* address, socklen_t bytes) {
@@ -103,6 +109,7 @@ int shutdown(int fd, int how) {
 int close(int fd) {
   if (SimulatedKernel::owns(fd)) [[unlikely]]
     return in_simulation([&](auto& kernel) { return kernel.close(fd); });
+  own_sockets::remove(fd);
   return static_cast<int>(call(SYS_close, fd));
 }
 

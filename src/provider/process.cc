@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/own_sockets.h"
 #include "base/simulated_kernel.h"
 #include "device/addresses.h"
 #include "device/datagram/datagrams.h"
@@ -101,6 +102,7 @@ void Process::after_fork_in_child() {
     if (old->device_) old->device_->abandon_after_fork();
     old->other_devices_.abandon_after_fork();
     old->manager_.abandon_after_fork();
+    own_sockets::close_after_fork();
   }
   building.unlock();
 }

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +14,7 @@
 #include <cstdlib>
 
 #include "device/settings.h"
+#include "device/system.h"
 #include "provider/connected_pair.h"
 #include "provider/environment.h"
 
@@ -133,6 +136,30 @@ TEST_F(Fork, TheChildStartsAfresh) {
     ibv_pd* pd = table_.alloc_pd(context);
     return pd && table_.dealloc_pd(pd) == 0 && table_.close_device(context) == 0;
   }));
+}
+
+// A peer learns of the end of this process only when no child holds its connection any more. A
+// socket that is just handed from one object of the device to another has no owner.
+TEST_F(Fork, TheChildHoldsNoSocketThatHasNoOwner) {
+  connect();
+  namespace sys = device::sys;
+  const sys::Descriptor socket(sys::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_TRUE(socket.valid());
+  EXPECT_TRUE(in_child([&] { return fcntl(socket.get(), F_GETFD) == -1 && errno == EBADF; }));
+  EXPECT_NE(fcntl(socket.get(), F_GETFD), -1);  // it is the copy that was closed
+}
+
+// What the program opens under a number that the device had before is not closed.
+TEST_F(Fork, TheChildKeepsWhatTheProgramHasOpened) {
+  connect();
+  namespace sys = device::sys;
+  sys::Descriptor socket(sys::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int number = socket.get();
+  socket.reset();
+  const int file = fcntl(STDERR_FILENO, F_DUPFD, number);
+  ASSERT_EQ(file, number);
+  EXPECT_TRUE(in_child([&] { return fcntl(file, F_GETFD) != -1; }));
+  close(file);
 }
 
 // The parent's objects can be destroyed in the child, but not used.

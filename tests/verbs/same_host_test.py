@@ -3,6 +3,7 @@
 Run with the program of same_host.cc. All of it holds without TCP (WEFT_SAME_HOST=require) and with.
 """
 
+import contextlib
 import json
 import os
 import random
@@ -69,10 +70,13 @@ class Pair:
         self.server = Side("serves", **variables)
         self.worker = Side("works", **variables)
 
-    def __enter__(self):
+    def exchange_offers(self):
         offers = [side.line() for side in (self.server, self.worker)]
         self.worker.tell(offers[0])
         self.server.tell(offers[1])
+
+    def __enter__(self):
+        self.exchange_offers()
         for side, wanted in ((self.server, "serves"), (self.worker, "works")):
             if side.line() != wanted:
                 raise AssertionError(side.stderr.read().decode())
@@ -176,6 +180,20 @@ class InSharedMemory(WithoutTcp):
 
 class OverTcp(SameHost, unittest.TestCase):
     MODE = "off"
+
+    def test_a_child_of_a_connecting_server_holds_nothing(self):
+        """As in the test above, but the server forks while its connection is made."""
+        for number in range(100 if LONG else 10):
+            pair = Pair(self.MODE, **self.VARIABLES)
+            with self.subTest(round=number), contextlib.ExitStack() as stack:
+                stack.callback(pair.__exit__)
+                pair.exchange_offers()
+                self.assertEqual(pair.server.line(), "serves")
+                child = int(pair.server.ask("fork"))
+                stack.callback(os.kill, child, signal.SIGKILL)
+                pair.server.kill()
+                self.assertEqual(pair.worker.line(), "works")
+                self.assertIn(pair.worker.line(), FAILED)
 
 
 class Carriers(unittest.TestCase):
