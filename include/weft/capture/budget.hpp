@@ -23,6 +23,7 @@ class Budget {
   }
   // Returns `bytes` to the budget; the caller must have reserved them before.
   void give_back(std::size_t bytes) { used_bytes_ -= bytes; }
+  // Returns how many bytes are reserved now.
   [[nodiscard]] std::size_t used_bytes() const { return used_bytes_; }
 
  private:

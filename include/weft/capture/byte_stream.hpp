@@ -21,9 +21,10 @@ class ByteStream {
   virtual std::size_t read(MutableBytes out) = 0;
   // Returns why nothing more can be read. The string is empty if the stream ended correctly.
   [[nodiscard]] virtual std::string problem() const { return {}; }
-  // Progress in the stored bytes, before decompression: how many were read, and how many there are
-  // (0: unknown).
+  // Returns how many of the stored bytes were read so far: bytes before decompression.
   [[nodiscard]] virtual std::uint64_t stored_bytes_read() const = 0;
+  // Returns how many stored bytes there are. For a file that is its size when it was opened. 0
+  // means that the number is unknown, as for a pipe.
   [[nodiscard]] virtual std::uint64_t stored_bytes() const = 0;
 };
 

@@ -19,9 +19,12 @@ struct WEFT_API ChunkLists {
   std::vector<Chunk> writes;
   std::optional<Chunk> reply;
 
+  // Creates empty lists.
   ChunkLists() = default;
+  // Copies the chunk lists of a header. The copy does not refer to the bytes of the message.
   explicit ChunkLists(const wire::RpcRdmaView& view);
 
+  // Returns whether there is neither a read segment, nor a write chunk, nor a reply chunk.
   [[nodiscard]] bool empty() const { return reads.empty() && writes.empty() && !reply; }
   // Returns whether there is a Position-Zero Read Chunk, which holds a whole call.
   [[nodiscard]] bool has_position_zero() const;
