@@ -17,6 +17,7 @@
 namespace weft::capture {
 
 enum class Transport : std::uint8_t { iwarp, rc, uc, ud, rd, xrc };
+// Returns "iWARP", "RC", "UC", "UD", "RD" or "XRC". The text is in static storage.
 [[nodiscard]] WEFT_API const char* to_string(Transport transport);
 
 struct Endpoint {
@@ -72,10 +73,15 @@ struct Connection {
   // Messages of the devices of two Weft programs to each other, which are no operations.
   std::uint64_t control_words = 0;
 
+  // Returns the address and the number of one side. The reference is valid as long as this object.
   [[nodiscard]] const Endpoint& endpoint(Side side) const { return side == Side::a ? a : b; }
+  // Returns the handshake parameters of one side, which the caller may change. The reference is
+  // valid as long as this object.
   [[nodiscard]] Offer& offer(Side side) { return side == Side::a ? offer_a : offer_b; }
 };
 
+// Returns the name of the enumerator, with a hyphen between words: "open", "half-open", "closed".
+// The text is in static storage.
 [[nodiscard]] WEFT_API const char* to_string(Connection::End end);
 // Returns whether the capture has packets of one side only, and not just of the beginning.
 [[nodiscard]] WEFT_API bool lacks_direction(const Connection& connection);
@@ -97,13 +103,18 @@ class ConnectionTable {
     using pointer = const Connection*;
     using reference = const Connection&;
 
+    // Creates an iterator without a position. It must be assigned to before it is used.
     Iterator() = default;
+    // Returns the connection. The reference is valid until the connection is forgotten.
     reference operator*() const { return at_->second; }
+    // Returns a pointer to the connection, which is valid as long as the reference.
     pointer operator->() const { return &at_->second; }
+    // Moves to the connection with the next higher id.
     Iterator& operator++() {
       ++at_;
       return *this;
     }
+    // Moves on in the same way, and returns the position before.
     Iterator operator++(int) { return Iterator(at_++); }
     bool operator==(const Iterator& other) const { return at_ == other.at_; }
 
@@ -127,24 +138,32 @@ class ConnectionTable {
   }
   // Returns nullptr if the connection was forgotten.
   [[nodiscard]] const Connection* find(ConnectionId id) const { return connections_.find(id); }
+  // Removes a connection, and adds its frames to forgotten_frames(). References and iterators to it
+  // become invalid. Does nothing if it is not in the table.
   void forget(ConnectionId id) {
     const Connection* known = find(id);
     if (known == nullptr) return;
     forgotten_frames_ += known->frames;
     connections_.erase(id);
   }
-  // What was taken for a connection has turned out to be a part of another one.
+  // Removes what was taken for a connection, but has turned out to be a part of another one. size()
+  // and forgotten() do not count it any more.
   void withdraw(ConnectionId id) {
     withdrawn_ += find(id) != nullptr ? 1 : 0;
     connections_.erase(id);
   }
   // Connections of the whole trace, including forgotten ones.
   [[nodiscard]] std::size_t size() const { return next_ - withdrawn_; }
+  // Returns the number of connections in the table.
   [[nodiscard]] std::size_t known() const { return connections_.size(); }
+  // Returns the number of forgotten connections.
   [[nodiscard]] std::size_t forgotten() const { return size() - known(); }
   // Frames of the forgotten connections.
   [[nodiscard]] std::uint64_t forgotten_frames() const { return forgotten_frames_; }
+  // Returns the position of the connection with the lowest id. An iterator is valid until its
+  // connection is forgotten, and connections may be added meanwhile.
   [[nodiscard]] Iterator begin() const { return Iterator(connections_.begin()); }
+  // Returns the position after the last connection.
   [[nodiscard]] Iterator end() const { return Iterator(connections_.end()); }
 
  private:

@@ -13,6 +13,7 @@ namespace weft::capture {
 template <typename T>
 class ConnectionMap {
  public:
+  // Creates an empty map.
   ConnectionMap() = default;
   ConnectionMap(const ConnectionMap&) = delete;
   ConnectionMap& operator=(const ConnectionMap&) = delete;
@@ -34,18 +35,23 @@ class ConnectionMap {
     const auto found = entries_.find(id);
     return found == entries_.end() ? nullptr : &found->second;
   }
+  // Removes the entry of `id`, if there is one. References and iterators to it become invalid.
   void erase(ConnectionId id) {
     if (last_id_ == id) last_ = nullptr;
     entries_.erase(id);
   }
+  // Removes all entries. All references and iterators to them become invalid.
   void clear() {
     last_ = nullptr;
     entries_.clear();
   }
+  // Returns the number of entries.
   [[nodiscard]] std::size_t size() const { return entries_.size(); }
-  // Iterators over pairs of id and T.
+  // Returns the first position of an iteration over pairs of id and T. An iterator is valid until
+  // its entry is erased.
   [[nodiscard]] auto begin() { return entries_.begin(); }
   [[nodiscard]] auto begin() const { return entries_.begin(); }
+  // Returns the position after the last entry.
   [[nodiscard]] auto end() { return entries_.end(); }
   [[nodiscard]] auto end() const { return entries_.end(); }
 

@@ -20,6 +20,7 @@ enum class Severity : std::uint8_t {
   warning,  // costs time, or makes the results incomplete
   error,    // a protocol is violated, or something failed
 };
+// Returns "note", "warning" or "error". The text is in static storage.
 [[nodiscard]] WEFT_API const char* to_string(Severity severity);
 
 struct Finding {

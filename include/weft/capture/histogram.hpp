@@ -12,10 +12,15 @@ namespace weft::capture {
 
 class WEFT_API Histogram {
  public:
+  // Adds one value. A negative value counts as 0.
   void add(std::int64_t value);
+  // Returns the number of values.
   [[nodiscard]] std::uint64_t count() const { return count_; }
+  // Returns the smallest value, which is exact; 0 if there are no values.
   [[nodiscard]] std::int64_t min() const { return min_; }
+  // Returns the largest value, which is exact; 0 if there are no values.
   [[nodiscard]] std::int64_t max() const { return max_; }
+  // Returns the mean of all values, rounded to an integer; 0 if there are no values.
   [[nodiscard]] std::int64_t mean() const;
   // Returns the smallest value that `percent` of all values do not exceed; 0 if there are no
   // values.

@@ -20,10 +20,13 @@ struct HostAddress {
   // IPv4 uses the first 4 bytes and a LID the first 2, both in network order; the rest is zero.
   std::array<std::byte, 16> bytes{};
 
-  // These functions copy 4, 16 and 16 bytes in network order.
+  // Copies an IPv4 address: the 4 bytes at `at`, in network order.
   [[nodiscard]] static HostAddress ipv4(const std::byte* at) { return make(Kind::ipv4, at, 4); }
+  // Copies an IPv6 address: the 16 bytes at `at`, in network order.
   [[nodiscard]] static HostAddress ipv6(const std::byte* at) { return make(Kind::ipv6, at, 16); }
+  // Copies a GID: the 16 bytes at `at`, in network order.
   [[nodiscard]] static HostAddress gid(const std::byte* at) { return make(Kind::gid, at, 16); }
+  // Makes an address of a LID, which is given as a number in host order.
   [[nodiscard]] static HostAddress lid(std::uint16_t lid) {
     HostAddress address{.kind = Kind::lid};
     address.bytes[0] = static_cast<std::byte>(lid >> 8);
@@ -31,8 +34,11 @@ struct HostAddress {
     return address;
   }
 
+  // Orders addresses by kind, and those of one kind by their bytes in network order.
   auto operator<=>(const HostAddress&) const = default;
 
+  // Returns a hash of the kind and all bytes. It depends on the byte order of the machine, so it is
+  // of no use outside of the program.
   [[nodiscard]] std::size_t hash() const {
     std::uint64_t high;
     std::uint64_t low;
@@ -60,6 +66,7 @@ struct HostAddress {
 namespace std {
 template <>
 struct hash<weft::capture::HostAddress> {
+  // Returns HostAddress::hash().
   size_t operator()(const weft::capture::HostAddress& address) const { return address.hash(); }
 };
 }  // namespace std

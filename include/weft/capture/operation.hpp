@@ -46,6 +46,7 @@ struct Operation {
   bool confirmed = false;
   Stamp confirmation;
 
+  // Returns whether the operation asks for a response with data: whether it is a Read or an atomic.
   [[nodiscard]] bool is_request() const {
     return kind == Kind::read || kind == Kind::fetch_add || kind == Kind::compare_swap ||
            kind == Kind::atomic;
@@ -59,7 +60,9 @@ struct Operation {
   }
 };
 
+// Returns the name of the enumerator, such as "fetch_add". The text is in static storage.
 [[nodiscard]] WEFT_API const char* to_string(Operation::Kind kind);
+// Returns the name of the enumerator, such as "unanswered". The text is in static storage.
 [[nodiscard]] WEFT_API const char* to_string(Operation::Outcome outcome);
 
 class OperationSink {

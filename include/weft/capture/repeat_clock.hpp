@@ -11,7 +11,10 @@ namespace weft::capture {
 // is the time from that packet to the last one that only repeats; it is an upper bound.
 class RepeatClock {
  public:
+  // Notes that a packet with new content was sent at this time.
   void something_new(std::int64_t time_ns) { last_ns_ = time_ns; }
+  // Notes that a packet that only repeats was sent at this time. Adds the time since the packet
+  // before to lost_ns(), unless there was none or its time is later.
   void repeat(std::int64_t time_ns) {
     if (last_ns_)
       lost_ns_ += static_cast<std::uint64_t>(std::max<std::int64_t>(time_ns - *last_ns_, 0));

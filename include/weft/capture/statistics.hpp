@@ -50,6 +50,7 @@ struct WEFT_API SideStatistics {
   Refusal last_refusal;
   Stamp last_refusal_at;
 
+  // Returns the number of violations of all kinds.
   [[nodiscard]] std::uint64_t all_violations() const;
 };
 
@@ -58,6 +59,7 @@ struct ConnectionStatistics {
   SideStatistics b;
   std::optional<std::int64_t> carried_from_ns;  // start of the first message
 
+  // Returns the sums of one side. The reference is valid as long as this object.
   [[nodiscard]] SideStatistics& of(Side side) { return side == Side::a ? a : b; }
   [[nodiscard]] const SideStatistics& of(Side side) const { return side == Side::a ? a : b; }
 };
@@ -76,6 +78,7 @@ class WEFT_API Statistics final : public ProgressSink, public OperationSink {
 
   // Returns the sums of a connection, or zeros if nothing was counted. Valid until the next event.
   [[nodiscard]] const ConnectionStatistics& of(ConnectionId connection) const;
+  // Returns the number of operations of all connections, including forgotten ones.
   [[nodiscard]] std::uint64_t operations() const { return operations_; }
 
  private:

@@ -21,12 +21,16 @@ class TimeSeriesOf {
     amounts_[bucket] += amount;
     if (bucket >= size_) size_ = bucket + 1;
   }
+  // Doubles the width of the buckets until it is at least `width_ns`. The amounts of buckets that
+  // become one are added.
   void widen_to(std::uint64_t width_ns) {
     while (width_ns_ < width_ns) widen();
   }
   // The width of a bucket: a power of two times 1024 ns.
   [[nodiscard]] std::uint64_t width_ns() const { return width_ns_; }
+  // Returns the number of buckets up to the last one in use; 0 if nothing was added.
   [[nodiscard]] std::size_t size() const { return size_; }
+  // Returns the amount in a bucket; 0 from size() on. `bucket` must be less than max_buckets.
   [[nodiscard]] std::uint64_t operator[](std::size_t bucket) const { return amounts_[bucket]; }
 
  private:

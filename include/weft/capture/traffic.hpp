@@ -26,6 +26,7 @@ using ConnectionId = std::uint32_t;
 
 // The sender of an event: `a` is the side with the first connection request or packet.
 enum class Side : std::uint8_t { a, b };
+// Returns the opposite side.
 [[nodiscard]] constexpr Side other(Side side) {
   return side == Side::a ? Side::b : Side::a;
 }
