@@ -19,6 +19,8 @@ class Reassembly {
   // Limit on the bytes of all open messages. 256 MiB are 256 NFS requests of the largest size.
   static constexpr std::uint64_t default_budget_bytes = 256U << 20;
 
+  // Creates an object without tables. All tables together store at most `budget_bytes` bytes.
+  // Further bytes are dropped, and their place is marked with Flaw::dropped.
   explicit Reassembly(std::uint64_t budget_bytes = default_budget_bytes) : budget_(budget_bytes) {}
   Reassembly(const Reassembly&) = delete;
   Reassembly& operator=(const Reassembly&) = delete;

@@ -34,14 +34,21 @@ struct SegmentDescription {
 // request.
 class WEFT_API SubSegment {
  public:
+  // Describes a Write or, with `read`, a Read of `length` bytes. `first_psn` is the PSN of the
+  // first packet of the Write, or of the Read request.
   SubSegment(std::uint32_t first_psn, std::uint64_t address, std::uint64_t length, bool read)
       : first_psn_(first_psn), address_(address), length_(length), read_(read) {}
 
+  // Returns the PSN of the first packet of the Write, or of the Read request.
   [[nodiscard]] std::uint32_t first_psn() const { return first_psn_; }
+  // Returns the remote address of the first byte.
   [[nodiscard]] std::uint64_t address() const { return address_; }
+  // Returns the length of the whole Write or Read, in bytes.
   [[nodiscard]] std::uint64_t length() const { return length_; }
+  // Returns true for a Read, and false for a Write.
   [[nodiscard]] bool read() const { return read_; }
-  [[nodiscard]] std::uint64_t mtu_bytes() const { return mtu_bytes_; }  // 0: not known yet
+  // Returns the path MTU; 0 if it is not known yet.
+  [[nodiscard]] std::uint64_t mtu_bytes() const { return mtu_bytes_; }
   // Returns 0 until the MTU is known, unless one packet is enough with any MTU.
   [[nodiscard]] std::uint64_t packets() const;
   // Returns the distance from the first PSN to `psn`, modulo 2^24.
@@ -71,6 +78,7 @@ struct SegmentTraffic {
   std::int64_t first_ns = 0;
   std::int64_t last_ns = 0;
 
+  // Notes the frame and the time of one more packet.
   void note(const Stamp& stamp) {
     last_frame = std::max(last_frame, stamp.frame);
     if (first_ns == 0) first_ns = stamp.time_ns;
@@ -84,11 +92,19 @@ class WEFT_API Segment {
   Segment(const SegmentDescription& description, Budget& budget)
       : description_(description), bytes_(budget) {}
 
+  // Returns what the chunk list says about the segment. The reference is valid as long as the
+  // segment.
   [[nodiscard]] const SegmentDescription& description() const { return description_; }
+  // Returns the rkey or STag.
   [[nodiscard]] std::uint32_t handle() const { return description_.target.handle; }
+  // Returns the address of the first byte: a virtual address, or a tagged offset.
   [[nodiscard]] std::uint64_t address() const { return description_.target.offset; }
+  // Returns the length in bytes.
   [[nodiscard]] std::uint32_t length() const { return description_.target.length; }
+  // Changes the length, in bytes. Stored bytes beyond it are kept, but they are neither counted nor
+  // returned.
   void set_length(std::uint32_t length) { description_.target.length = length; }
+  // Returns whether the address is in the segment.
   [[nodiscard]] bool contains(std::uint64_t address) const {
     return address - this->address() < length();
   }
@@ -100,11 +116,15 @@ class WEFT_API Segment {
   // Stores `bytes`. `missing` bytes after them were on the wire, but not captured.
   Placed place(std::uint64_t address, Bytes bytes, std::uint64_t missing = 0);
 
+  // Returns how many bytes of the segment are stored.
   [[nodiscard]] std::uint64_t present() const { return bytes_.present(length()); }
+  // Returns whether all bytes of the segment are stored.
   [[nodiscard]] bool complete() const { return present() == length(); }
-  // Returns the offset, from address(), after the last byte that traffic has touched.
+  // Returns the offset, from address(), after the last stored byte; 0 if no byte is stored.
   [[nodiscard]] std::uint64_t end() const { return bytes_.end(); }
+  // Returns whether no byte is stored. Bytes that were cut or dropped are not stored.
   [[nodiscard]] bool untouched() const { return bytes_.empty(); }
+  // Returns whether all `size` bytes from `address` on are stored.
   [[nodiscard]] bool holds(std::uint64_t address, std::uint64_t size) const;
   // Returns the first `length` bytes, or all if the segment is shorter; Padding::with appends the
   // XDR padding, whether or not it was sent.
@@ -113,6 +133,8 @@ class WEFT_API Segment {
     return take(length(), padding);
   }
 
+  // Returns what the other side did with the segment. The user of the segment counts it: place()
+  // does not change it. The reference is valid as long as the segment.
   SegmentTraffic& traffic() { return traffic_; }
   [[nodiscard]] const SegmentTraffic& traffic() const { return traffic_; }
 
