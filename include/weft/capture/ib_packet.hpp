@@ -34,6 +34,7 @@ struct IbPacket {
   // be checked.
   bool from_fragments = false;
 
+  // Returns whether the snap length cut the packet.
   [[nodiscard]] bool truncated() const { return transport.size() < wire_bytes; }
 };
 
@@ -41,6 +42,7 @@ struct IbPacket {
 class InfinibandPackets {
  public:
   virtual ~InfinibandPackets() = default;
+  // Called once for each packet. `packet` is valid during the call only.
   virtual void on_packet(const IbPacket& packet) = 0;
   // Called at the end of the capture, or when its results are requested: report what is still open.
   virtual void finish() {}

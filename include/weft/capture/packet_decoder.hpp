@@ -43,10 +43,13 @@ class WEFT_API PacketDecoder {
   // it throw.
   void decode(const RawPacket& packet, const Stamp& stamp);
 
+  // Returns the counters. The reference is valid as long as the decoder, and decode() changes them.
   [[nodiscard]] const Counts& counts() const;
-  // The protocols of Counts::other and the tunnels, the most frequent first. A packet in two
-  // tunnels counts for both.
+  // Returns the protocols of Counts::other, the most frequent first. Protocols after the first 64
+  // are counted together, as "other protocols", and UDP to ports of no known service as "other
+  // UDP".
   [[nodiscard]] std::vector<Named> others() const;
+  // Returns the kinds of tunnels, the most frequent first. A packet in two tunnels counts for both.
   [[nodiscard]] std::vector<Named> tunnels() const;
   // Dropped fragments: their datagram was not complete in time, or too many were waiting.
   [[nodiscard]] std::uint64_t dropped_fragments() const;

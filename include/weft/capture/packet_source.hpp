@@ -32,8 +32,10 @@ class PacketSource {
   // After the last packet: returns one sentence about an incomplete packet at the end; empty if
   // there is none.
   [[nodiscard]] virtual std::string leftover() const { return {}; }
-  // Progress in stored bytes; both are 0 if that has no meaning for the source.
+  // Returns how many stored bytes were read so far; 0 if that has no meaning for the source.
   [[nodiscard]] virtual std::uint64_t bytes_read() const { return 0; }
+  // Returns how many stored bytes there are, for several files in sum; 0 if that is unknown or has
+  // no meaning for the source. See ByteStream::stored_bytes().
   [[nodiscard]] virtual std::uint64_t bytes_in_all() const { return 0; }
   // A descriptor that becomes readable when there may be a packet; -1: poll from time to time.
   [[nodiscard]] virtual int descriptor() const { return -1; }

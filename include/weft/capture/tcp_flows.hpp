@@ -34,7 +34,9 @@ class TcpReader {
   virtual void on_start(Side side, bool from_the_start) = 0;
   // Bytes come in order of `position`, without gaps other than those that on_hole() reports.
   virtual void on_bytes(Side side, const Stamp& stamp, std::uint64_t position, Bytes bytes) = 0;
+  // The bytes from `position` on, as many as `hole` says, are not in the capture.
   virtual void on_hole(Side side, const Stamp& stamp, std::uint64_t position, const Hole& hole) = 0;
+  // A segment of `side` has repeated `bytes` bytes of payload that came before.
   virtual void on_repeat(Side side, const Stamp& stamp, std::uint64_t bytes) = 0;
   // The TCP of `side` has acknowledged all bytes of the other side before `position`.
   virtual void on_received(Side side, const Stamp& stamp, std::uint64_t position) = 0;
@@ -49,6 +51,8 @@ class TcpReader {
   virtual void on_late(Side side, const Stamp& stamp, std::int64_t delay_ns) = 0;
   // `side` has closed its direction (FIN).
   virtual void on_finished(Side side, const Stamp& stamp) = 0;
+  // `side` has reset the connection (RST). All bytes that waited were delivered before. Called at
+  // most once, and not after both sides have closed their directions.
   virtual void on_reset(Side side, const Stamp& stamp) = 0;
   // Nothing more follows: the connection ended, was forgotten, or the capture ended.
   virtual void on_end(const Stamp& stamp) = 0;
@@ -74,13 +78,17 @@ class WEFT_API TcpFlows final : public TcpSegments {
   TcpFlows(const Limits& limits, MakeReader make_reader, LooksNew looks_new);
   ~TcpFlows() override;
 
+  // Passes a segment to the reader of its connection, and creates the reader for the first segment
+  // of one. The calls of readers are within this call.
   void on_segment(const TcpSegment& segment) override;
   void finish() override;
   // Ends the connection as if nothing more came; a later segment begins a new one.
   void forget(const TcpEndpoints& endpoints);
 
-  // All connections seen, and those of them that were forgotten because of Limits::flows.
+  // Returns the number of connections so far.
   [[nodiscard]] std::uint64_t connections() const { return connections_; }
+  // Returns how many of them were forgotten because of Limits::flows. A later segment of such a
+  // connection counts as a new one.
   [[nodiscard]] std::uint64_t forgotten() const { return forgotten_; }
 
  private:

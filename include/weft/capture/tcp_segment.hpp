@@ -23,6 +23,7 @@ struct TcpSegment {
 class TcpSegments {
  public:
   virtual ~TcpSegments() = default;
+  // Called once for each segment. `segment` is valid during the call only.
   virtual void on_segment(const TcpSegment& segment) = 0;
   // The capture has ended: nothing more will come for segments that wait.
   virtual void finish() {}

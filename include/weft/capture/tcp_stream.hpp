@@ -65,6 +65,8 @@ class WEFT_API TcpStream {
   // stream, for example because a new connection uses the same ports. `other` is the opposite
   // direction.
   bool add(const Segment& segment, const TcpStream& other, StreamReader& reader);
+  // Sets the end of the stream at a FIN. `sequence` is that of the FIN itself, which follows the
+  // last byte (RFC 9293 §3.4).
   void finish_at(std::uint32_t sequence) { end_ = position_of(sequence); }
   // The other side has acknowledged everything before `sequence`. Returns false if that is not new.
   bool acknowledge(std::uint32_t sequence);
@@ -85,14 +87,25 @@ class WEFT_API TcpStream {
   // before one that only waits for the other; then the one that has waited since the earlier frame.
   [[nodiscard]] bool gives_up_before(const TcpStream& other) const;
 
+  // Returns whether anything of this direction was seen: whether begin() or add() was called.
   [[nodiscard]] bool seen() const { return phase_ != Phase::unseen; }
+  // Returns whether the first byte is chosen. Before that nothing is delivered.
   [[nodiscard]] bool running() const { return phase_ == Phase::running; }
+  // Returns whether the stream began at a SYN.
   [[nodiscard]] bool from_the_start() const { return first_sequence_.has_value(); }
+  // Returns the sequence number of the first byte, which follows the SYN; nothing if the stream did
+  // not begin at a SYN.
   [[nodiscard]] std::optional<std::uint32_t> first_sequence() const { return first_sequence_; }
   // Everything before this position was delivered, or is known to be missing.
   [[nodiscard]] std::uint64_t position() const { return next_; }
+  // Returns the position before which the other side has acknowledged everything; 0 if it has
+  // acknowledged nothing. A FIN counts as one byte here.
   [[nodiscard]] std::uint64_t acknowledged() const { return acknowledged_; }
+  // Returns whether a FIN was captured, and everything before it was delivered or is known to be
+  // missing.
   [[nodiscard]] bool at_end() const { return end_ && running() && next_ >= *end_; }
+  // Returns the position with this sequence number that is the nearest to position(). It has no
+  // meaning before the first call of begin(), add() or acknowledge().
   [[nodiscard]] std::uint64_t position_of(std::uint32_t sequence) const {
     const auto distance = static_cast<std::int32_t>(sequence - static_cast<std::uint32_t>(next_));
     return next_ + static_cast<std::uint64_t>(std::int64_t{distance});

@@ -26,6 +26,7 @@ class WEFT_API IwarpTransport {
     std::size_t search_bytes = 64 * 1024 * 1024;  // memory for streams that may turn out to be MPA
   };
 
+  // Copies `limits`. The table and the sink must outlive the object.
   IwarpTransport(const Limits& limits, ConnectionTable& connections, TrafficSink& sink);
   IwarpTransport(const IwarpTransport&) = delete;
   IwarpTransport& operator=(const IwarpTransport&) = delete;
@@ -57,6 +58,7 @@ class WEFT_API InfinibandTransport {
   // The input for packets; it lives as long as this object. Its finish() reports what is still
   // open.
   [[nodiscard]] InfinibandPackets& packets();
+  // Returns what happened to the packets so far. The reference is valid as long as this object.
   [[nodiscard]] const InfinibandCounts& counts() const;
   // Same as IwarpTransport::forget().
   void forget(ConnectionId connection);
