@@ -39,16 +39,19 @@ class WEFT_API Analysis {
     std::uint64_t truncated_frames = 0;  // frames that the snap length cut
   };
 
+  // Begins an analysis with the default limits, or with a copy of `limits`.
   Analysis() : Analysis(Limits{}) {}
   explicit Analysis(const Limits& limits);
   Analysis(const Analysis&) = delete;
   Analysis& operator=(const Analysis&) = delete;
   ~Analysis();
 
-  // Add sinks before the first packet. They must outlive the analysis. Each event goes to all
-  // sinks, in the order in which they were added.
+  // Adds a receiver of traffic. Add sinks before the first packet. They must outlive the analysis.
+  // Each event goes to all sinks, in the order in which they were added.
   void add_sink(TrafficSink& sink);
+  // Adds a receiver of operations. The conditions of add_sink() apply.
   void add_operations(OperationSink& sink);
+  // Adds a receiver of InfiniBand's management datagrams. The conditions of add_sink() apply.
   void add_management(ManagementSink& sink);
 
   // Analyses one packet. Frames are numbered from 1 in the order of these calls.
@@ -57,15 +60,24 @@ class WEFT_API Analysis {
   // sinks that have one.
   void finish();
 
-  // The results live as long as the analysis, and change while packets are added.
+  // Returns the connections that were found so far. This and the other references below are valid
+  // as long as the analysis, and their content changes while packets are added.
   [[nodiscard]] const ConnectionTable& connections() const;
+  // Returns the sums over all packets that were added. `first_ns` is the time of the first packet,
+  // and `last_ns` the latest time of all.
   [[nodiscard]] const Totals& totals() const;
+  // Returns how many packets were not passed to a transport, by reason; see PacketDecoder::Counts.
   [[nodiscard]] const PacketDecoder::Counts& packet_counts() const;
-  // See PacketDecoder.
+  // Returns the protocols of the packets that are not decoded; see PacketDecoder::others().
   [[nodiscard]] std::vector<PacketDecoder::Named> other_protocols() const;
+  // Returns the tunnels of all packets; see PacketDecoder::tunnels().
   [[nodiscard]] std::vector<PacketDecoder::Named> tunnels() const;
+  // Returns the number of TCP connections so far, with and without RDMA.
   [[nodiscard]] std::uint64_t tcp_connections() const;
+  // Returns how many of them were forgotten because of TcpFlows::Limits::flows. Later segments of a
+  // forgotten connection count as a new one.
   [[nodiscard]] std::uint64_t tcp_forgotten() const;
+  // Returns what happened to the packets of InfiniBand and RoCE.
   [[nodiscard]] const InfinibandCounts& infiniband() const;
 
  private:

@@ -37,9 +37,14 @@ struct ManagementField {
   std::string value;
 };
 
-// Returns for example "ComMgt", "Send" and "REQ"; a number in hexadecimal if there is no name.
+// Returns the name of the class, such as "ComMgt" (§13.4.4); its number in hexadecimal if it has no
+// name here.
 [[nodiscard]] WEFT_API std::string class_text(const ManagementDatagram& datagram);
+// Returns the name of the method, such as "Send" (§13.4.5, §15.2.2); its number in hexadecimal if
+// it has no name here.
 [[nodiscard]] WEFT_API std::string method_text(const ManagementDatagram& datagram);
+// Returns the name that the attribute has in its class, such as "REQ"; its number in hexadecimal if
+// it has no name here.
 [[nodiscard]] WEFT_API std::string attribute_text(const ManagementDatagram& datagram);
 // Returns the fields of a message of the connection manager, in their order; of REQ also those of
 // the header of rdma_cm in its private data (Annex A11). Fields that were not captured are left
@@ -51,6 +56,8 @@ struct ManagementField {
 class ManagementSink {
  public:
   virtual ~ManagementSink() = default;
+  // Called for each datagram whose whole header was captured. `datagram` is valid during the call
+  // only.
   virtual void on_management(const ManagementDatagram& datagram) = 0;
 };
 

@@ -67,9 +67,13 @@ struct NfsExchange {
 
 // Returns "NFS4ERR_NOENT" or "OK"; the number if the status is unknown.
 [[nodiscard]] WEFT_API std::string nfs_status(std::uint32_t version, std::uint32_t status);
-// Returns a name such as "READ", in static storage. An unknown number yields a text that is not a
-// name of NFS.
+// Returns the name of a procedure of version 3 (RFC 1813 §3), such as "READ", in static storage. An
+// unknown number yields "unknown procedure".
 [[nodiscard]] WEFT_API std::string_view nfs3_procedure(std::uint32_t procedure);
+// Returns the name of an operation of version 4, such as "READ" (RFC 7530 §16, RFC 8881 §18, RFC
+// 7862 §15, RFC 8276 §8.4). With `callback` it is one of the server's callbacks, such as
+// "CB_RECALL" (RFC 7530 §17, RFC 8881 §20, RFC 7862 §16). The text is in static storage. An unknown
+// number yields "unknown operation".
 [[nodiscard]] WEFT_API std::string_view nfs4_operation(std::uint32_t operation, bool callback);
 
 }  // namespace weft::capture

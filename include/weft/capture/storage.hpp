@@ -61,7 +61,7 @@ struct StorageCommand {
   std::vector<std::uint32_t> keys;
 };
 
-// Returns the name with its protocol: "NVMe read", "SMB2 WRITE", "SCSI READ(10)"; "NVMe command"
+// Returns the name with its protocol: "NVMe read", "SMB2 WRITE", "iSER READ(10)"; "NVMe command"
 // without the command.
 [[nodiscard]] WEFT_API std::string describe(const StorageCommand& command);
 // Returns what the command is about: "8 blocks at LBA 1000, namespace 1". Empty if nothing is
@@ -73,6 +73,7 @@ struct StorageCommand {
 [[nodiscard]] inline const Stamp& first_stamp(const StorageCommand& command) {
   return command.request ? *command.request : *command.answer;
 }
+// Returns the name of the enumerator, such as "answer_only". The text is in static storage.
 [[nodiscard]] WEFT_API const char* to_string(StorageCommand::Outcome outcome);
 
 class StorageSink {
