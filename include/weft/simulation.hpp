@@ -9,9 +9,9 @@
 //   world.run_until([&] { return done; }, 10s);
 //
 // The contexts and everything made from them are those of the embedded device, with the real
-// structures of verbs.h: RC, UC and XRC queue pairs with all of their checks and errors. Only the
-// clock, random numbers and TCP are replaced. UD queue pairs and rdma_cm do not exist here:
-// creating one fails with EPROTONOSUPPORT, an event channel's ids with ENODEV.
+// structures of verbs.h: RC, UC, XRC and UD queue pairs with all of their checks and errors. Only
+// the clock, random numbers, TCP and UDP are replaced. rdma_cm does not exist here: creating an id
+// fails with ENODEV.
 //
 // A world belongs to the thread that has made it. While it exists, devices that this thread uses
 // must belong to it; other threads are not affected, and may have worlds of their own.
@@ -34,11 +34,14 @@ namespace weft::simulation {
 class Network;
 
 // How bytes travel between two hosts, in each direction. Each connection delivers in order; several
-// between the same hosts overtake each other as far as the jitter allows.
+// between the same hosts, and datagrams (UD), overtake each other as far as the jitter allows.
 struct Link {
   std::chrono::nanoseconds latency{1000};
   std::chrono::nanoseconds jitter{9000};  // up to this much more, for each packet
   std::uint64_t bits_per_second = 0;      // of each connection; 0: no limit
+  // The share of packets that are lost, from 0 to 1. A datagram (UD) is lost; TCP sends it again
+  // after 200 ms, for which its connection stalls.
+  double loss = 0;
 };
 
 struct Options {
@@ -112,7 +115,7 @@ class World {
   // on.
   WEFT_API void set_link(const Host& a, const Host& b, const Link& link);
   // Nothing passes between the hosts until mend(): as an unplugged cable. TCP then sends again what
-  // was lost.
+  // was lost; datagrams stay lost.
   WEFT_API void cut(const Host& a, const Host& b);
   // Ends a cut(). Nothing happens where there is none.
   WEFT_API void mend(const Host& a, const Host& b);

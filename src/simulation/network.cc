@@ -1,5 +1,5 @@
 // Hosts, processes, watchers and events. network_sockets.cc has the calls of sockets,
-// network_streams.cc what travels between them.
+// network_streams.cc and network_datagrams.cc have what travels between them.
 #include "simulation/network.h"
 
 #include <netinet/in.h>
@@ -166,6 +166,7 @@ bool Network::is_live(const Event& event) {
     if (!each.watcher || (each.process && each.process->dead)) return false;
     return each.watcher->has_deadline_by(event.due);
   }
+  if (event.kind == Event::Kind::datagram) return flights_.has(event.target);
   const Socket* const socket = find(static_cast<int>(event.target));
   if (!socket || socket->dead()) return false;
   const Time at = std::max(event.due, schedule_.now());
@@ -198,7 +199,7 @@ bool Network::step(std::optional<std::uint64_t> until_ns) {
 }
 
 void Network::carry_out(const Event& event) {
-  const bool of_socket = event.kind != Event::Kind::deadline && event.kind != Event::Kind::call;
+  const bool of_socket = event.kind < Event::Kind::datagram;
   const std::uint64_t target =
       of_socket ? event.target - static_cast<std::uint64_t>(first_fd_) : event.target;
   schedule_.note(schedule_.now());
@@ -218,6 +219,7 @@ void Network::dispatch(const Event& event) {
   if (event.kind == Event::Kind::deadline) {
     return watchers_[event.target].watcher->run_simulated_deadlines();
   }
+  if (event.kind == Event::Kind::datagram) return deliver(event.target);
   const std::shared_ptr<Socket> socket = share(static_cast<int>(event.target));
   switch (event.kind) {
     case Event::Kind::readable:

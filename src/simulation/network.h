@@ -1,5 +1,7 @@
-// The kernel of a simulation: its hosts with their processes, and the TCP sockets between them.
+// The kernel of a simulation: its hosts with their processes, and the sockets between them.
 #pragma once
+
+#include <netinet/in.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -12,19 +14,12 @@
 #include <vector>
 
 #include "base/simulated_kernel.h"
+#include "simulation/datagrams.h"
 #include "simulation/links.h"
 #include "simulation/pipe.h"
 #include "simulation/schedule.h"
 
 namespace weft::simulation {
-
-// Of IPv4, in host byte order.
-struct Place {
-  std::uint32_t address = 0;
-  std::uint16_t port = 0;
-
-  friend auto operator<=>(const Place&, const Place&) = default;
-};
 
 // A process has one device. It ends by kill(); then it does nothing any more, and does not notice.
 struct SimulatedProcess {
@@ -53,6 +48,7 @@ struct Socket {
   LinkState* link = nullptr;
   Time wire_free = 0;  // by the rate of the link
   std::deque<std::shared_ptr<Socket>> backlog;
+  std::unique_ptr<Inbox> inbox;  // of UDP; null: a socket of TCP
   // As epoll_ctl(2) was told; events == 0: not watched.
   std::size_t watcher = 0;
   std::uint32_t events = 0;
@@ -133,8 +129,14 @@ class Network final : public SimulatedKernel {
   [[nodiscard]] Socket* find(int fd) const;
   [[nodiscard]] std::shared_ptr<Socket> share(int fd) const;
   std::shared_ptr<Socket> make_socket();
-  [[nodiscard]] bool is_taken(const Place& place) const;
+  [[nodiscard]] bool is_taken(const Socket& by, const Place& place) const;
   [[nodiscard]] std::uint16_t free_port();
+
+  // Datagrams
+  void send_packet(Socket& socket, std::size_t host, const Packet& packet);
+  void deliver(std::uint64_t flight);
+  [[nodiscard]] static bool accepts(const Socket& socket, const Packet& packet, std::size_t host);
+  int change_membership(Socket& socket, bool join, const ip_mreqn& request);
 
   // Connecting
   void connect_to_itself(Socket& socket);
@@ -144,6 +146,7 @@ class Network final : public SimulatedKernel {
   void fail(Socket& socket, int error);
 
   // Moving
+  [[nodiscard]] bool is_lost(const LinkState& link);
   [[nodiscard]] Time delayed(Socket& socket, std::size_t bytes);
   [[nodiscard]] static bool is_readable(const Socket& socket, Time now);
   [[nodiscard]] static bool is_writable(const Socket& socket);
@@ -170,6 +173,7 @@ class Network final : public SimulatedKernel {
   Random names_;    // for the device's own numbers
   Random choices_;  // of the test
   Links links_;
+  Flights flights_;
   const bool polls_advance_;
   std::vector<std::uint32_t> hosts_;  // their addresses
   std::shared_ptr<SimulatedProcess> opening_;

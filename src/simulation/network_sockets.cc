@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 
 #include "simulation/network.h"
 #include "simulation/places.h"
@@ -50,12 +51,20 @@ std::shared_ptr<Socket> Network::make_socket() {
 
 int Network::socket(int family, int type) {
   if (family != AF_INET) return -EAFNOSUPPORT;
-  if ((type & type_mask) != SOCK_STREAM) return -EPROTONOSUPPORT;
-  return make_socket()->fd;
+  const int wanted = type & type_mask;
+  if (wanted != SOCK_STREAM && wanted != SOCK_DGRAM) return -EPROTONOSUPPORT;
+  const auto made = make_socket();
+  if (wanted == SOCK_DGRAM) made->inbox = std::make_unique<Inbox>();
+  return made->fd;
 }
 
-bool Network::is_taken(const Place& place) const {
-  return listeners_.contains(place);
+// TCP and UDP have ports of their own. UDP sockets share one where all of them want that.
+bool Network::is_taken(const Socket& by, const Place& place) const {
+  if (!by.inbox) return listeners_.contains(place);
+  return std::ranges::any_of(sockets_, [&](const auto& other) {
+    return other && other->inbox && other->local == place && other.get() != &by &&
+           place.address != 0 && !(by.inbox->shared && other->inbox->shared);
+  });
 }
 
 std::uint16_t Network::free_port() {
@@ -64,14 +73,14 @@ std::uint16_t Network::free_port() {
 }
 
 // Loopback has no ports that can be found, only ends of connections to oneself: all processes of a
-// simulation would meet there.
+// simulation would meet there. A UDP socket may be bound to all addresses of its host.
 int Network::bind(int fd, const sockaddr* address) {
   Socket* const socket = find(fd);
   if (!socket) return -EBADF;
   Place place = place_of(address);
-  const bool own = host_at(place.address).has_value();
+  const bool own = host_at(place.address) || (socket->inbox && place.address == INADDR_ANY);
   if (!own && !(is_loopback(place.address) && place.port == 0)) return -EADDRNOTAVAIL;
-  if (is_taken(place)) return -EADDRINUSE;
+  if (is_taken(*socket, place)) return -EADDRINUSE;
   if (place.port == 0) place.port = free_port();
   socket->local = place;
   socket->state = Socket::State::bound;
@@ -136,16 +145,21 @@ int Network::close(int fd) {
 int Network::set_option(int fd, int level, int name, const void* value, socklen_t bytes) {
   Socket* const socket = find(fd);
   if (!socket) return -EBADF;
-  if (level != SOL_SOCKET) return 0;
+  if (level == IPPROTO_IP && (name == IP_ADD_MEMBERSHIP || name == IP_DROP_MEMBERSHIP)) {
+    ip_mreqn request{};
+    std::memcpy(&request, value, std::min<std::size_t>(bytes, sizeof request));
+    return change_membership(*socket, name == IP_ADD_MEMBERSHIP, request);
+  }
+  if (level != SOL_SOCKET || bytes < sizeof(int)) return 0;
+  int wanted_int = 0;
+  std::memcpy(&wanted_int, value, sizeof wanted_int);
   if (name == SO_LINGER && bytes == sizeof(linger)) {
     linger wanted{};
     std::memcpy(&wanted, value, sizeof wanted);
     socket->ends_by_reset = wanted.l_onoff != 0 && wanted.l_linger == 0;
-  } else if (name == SO_KEEPALIVE && bytes == sizeof(int)) {
-    int wanted = 0;
-    std::memcpy(&wanted, value, sizeof wanted);
-    socket->keeps_alive = wanted != 0;
   }
+  if (name == SO_KEEPALIVE) socket->keeps_alive = wanted_int != 0;
+  if (name == SO_REUSEADDR && socket->inbox) socket->inbox->shared = wanted_int != 0;
   return 0;
 }
 
@@ -198,14 +212,6 @@ int Network::peer_address(int fd, sockaddr_storage* address) {
   if (socket->state != Socket::State::connected) return -ENOTCONN;
   put(*address, socket->peer);
   return 0;
-}
-
-std::ptrdiff_t Network::send_message(int /*fd*/, const msghdr& /*message*/) {
-  return -EOPNOTSUPP;
-}
-
-std::ptrdiff_t Network::receive_message(int /*fd*/, msghdr& /*message*/) {
-  return -EOPNOTSUPP;
 }
 
 }  // namespace weft::simulation

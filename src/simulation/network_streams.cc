@@ -10,6 +10,9 @@
 namespace weft::simulation {
 namespace {
 
+// TCP sends again what is not acknowledged after this: the least retransmission timeout of Linux.
+constexpr Time again_after_ns = 200'000'000;
+
 std::uint64_t number_of(const Socket& socket) {
   return static_cast<std::uint64_t>(socket.fd);
 }
@@ -34,7 +37,16 @@ Time Network::delayed(Socket& socket, std::size_t bytes) {
         std::max(socket.wire_free, now) + bytes * bits_per_byte * ns_per_s / link.bits_per_second;
     leaves = socket.wire_free;
   }
-  return leaves + ns_of(link.latency) + schedule_.random().below(ns_of(link.jitter) + 1);
+  const Time due = leaves + ns_of(link.latency) + schedule_.random().below(ns_of(link.jitter) + 1);
+  return !socket.inbox && is_lost(*socket.link) ? due + again_after_ns : due;
+}
+
+// By chance. No random number is taken where nothing is lost.
+bool Network::is_lost(const LinkState& link) {
+  if (link.options.loss <= 0) return false;
+  constexpr std::uint64_t parts = 1'000'000'000;
+  const auto lost = static_cast<std::uint64_t>(std::min(link.options.loss, 1.0) * double(parts));
+  return schedule_.random().below(parts) < lost;
 }
 
 // --- The beginning -------------------------------------------------------------------------------
@@ -93,18 +105,20 @@ void Network::fail(Socket& socket, int error) {
 
 bool Network::is_readable(const Socket& socket, Time now) {
   if (socket.state == Socket::State::listening) return !socket.backlog.empty();
+  if (socket.inbox) return !socket.inbox->arrived.empty();
   if (socket.state == Socket::State::failed || socket.was_reset) return true;
   return socket.in && (socket.in->has_bytes(now) || socket.in->ended(now));
 }
 
 bool Network::is_writable(const Socket& socket) {
-  if (socket.state == Socket::State::failed || socket.was_reset) return true;
+  if (socket.state == Socket::State::failed || socket.was_reset || socket.inbox) return true;
   return socket.state == Socket::State::connected &&
          (socket.out->room() > 0 || socket.out->closed());
 }
 
 // What a call for this socket would find.
 std::size_t Network::waiting(Socket& socket) const {
+  if (socket.inbox) return socket.inbox->arrived.size();
   return socket.backlog.size() + (socket.in ? socket.in->readable(schedule_.now()) : 0);
 }
 
@@ -221,6 +235,7 @@ void Network::cut(std::size_t a, std::size_t b) {
   LinkState& link = links_.between(a, b);
   if (std::exchange(link.cut, true)) return;
   link.cut_since = schedule_.now();
+  flights_.lose(link);
   for (const auto& socket : sockets_) {
     if (socket && socket->link == &link && socket->out) socket->out->hold(schedule_.now());
   }

@@ -20,13 +20,14 @@ struct Event {
     established,  // its answer reaches the socket that has connected
     refused,
     reset,
+    datagram,  // a packet of UDP reaches its host
     deadline,  // of a watcher
     call,      // of the test
   };
 
   Time due = 0;
   Kind kind = Kind::readable;
-  std::uint64_t target = 0;  // a descriptor, the number of a watcher or of a call
+  std::uint64_t target = 0;  // a descriptor, or the number of a watcher, packet or call
 };
 
 class Schedule {

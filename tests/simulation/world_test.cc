@@ -411,9 +411,6 @@ TEST(Simulation, AQueuePairCanBeConnectedToItself) {
 
 TEST(Simulation, WhatItDoesNotHaveFails) {
   World world({.seed = 25});
-  const End end(world.add_host());
-  EXPECT_THROW(static_cast<void>(end.domain.queue_pair(end.queue, end.queue, IBV_QPT_UD).build()),
-               Error);
   EXPECT_THROW(static_cast<void>(verbs::open_device({}, verbs::Backend::embedded)), Error);
 }
 
