@@ -3,10 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <set>
 
+#include "capture/analysed.h"
 #include "capture/made_roce.h"
-#include "capture/traffic_log.h"
 #include "support/random.h"
 #include "wire/link.h"
 #include "wire/roce_packets.h"
@@ -16,32 +15,6 @@ namespace {
 
 using Carrier = RoceOptions::Carrier;
 using wire::IbTransport;
-
-struct Analysed {
-  Analysis analysis;
-  TrafficLog traffic;
-  OperationLog operations;
-
-  explicit Analysed(const MadeCapture& capture) {
-    analysis.add_sink(traffic);
-    analysis.add_operations(operations);
-    feed(analysis, capture);
-  }
-
-  [[nodiscard]] std::size_t connections() const { return analysis.connections().size(); }
-  [[nodiscard]] const Connection& connection(ConnectionId id = 0) const {
-    return analysis.connections()[id];
-  }
-  [[nodiscard]] std::set<TrafficLog::MessageKey> whole() const {
-    std::set<TrafficLog::MessageKey> keys;
-    for (const auto* messages : {&traffic.sends, &traffic.writes, &traffic.reads}) {
-      for (const auto& [key, message] : *messages) {
-        if (message.whole()) keys.insert(key);
-      }
-    }
-    return keys;
-  }
-};
 
 // Messages of both sides and every kind, of one to five packets.
 void talk_at_length(RoceTalk& talk, bool reads = true) {

@@ -1,13 +1,11 @@
 #include "capture/infiniband/ib_answers.h"
 
 #include <algorithm>
-#include <bit>
 
 namespace weft::capture {
 namespace {
 
 constexpr std::uint64_t smallest_mtu_bytes = 256;
-constexpr std::uint64_t largest_mtu_bytes = 4096;
 // Limit on the packets of one response: the longest message (2^31 bytes) has no more with the
 // smallest MTU. It also bounds the bit map of received packets.
 constexpr std::uint64_t most_packets = (1ULL << 31) / smallest_mtu_bytes;
@@ -26,23 +24,6 @@ bool is_first(wire::IbOperation operation) {
 }
 
 }  // namespace
-
-// Returns whether `bytes` is one of the path MTUs that exist (§9.7.5.1.1 and §11.2.1).
-bool IbPath::is_mtu(std::uint64_t bytes) {
-  return std::has_single_bit(bytes) && bytes >= smallest_mtu_bytes && bytes <= largest_mtu_bytes;
-}
-
-std::uint64_t IbPath::full_bytes(std::uint64_t found) const {
-  if (mtu_bytes != 0) return mtu_bytes;
-  return std::bit_ceil(std::clamp(found, smallest_mtu_bytes, largest_mtu_bytes));
-}
-
-// A payload that fits into the smallest MTU is one packet with every MTU.
-std::optional<std::uint64_t> IbPath::packets_of(std::uint64_t bytes) const {
-  if (bytes <= smallest_mtu_bytes) return 1;
-  if (mtu_bytes == 0) return {};
-  return (bytes + mtu_bytes - 1) / mtu_bytes;
-}
 
 IbAnswers::~IbAnswers() {
   for (const Early& early : early_) budget_.give_back(early.segment.bytes());
@@ -90,6 +71,26 @@ IbAnswers::Open* IbAnswers::find(std::uint32_t psn) {
   return distance < std::min(most, most_packets) ? &open : nullptr;
 }
 
+// Returns whether a response packet can belong to a request in whose largest possible range it
+// lies. Until the number of its packets is known, another request may lie in that range that the
+// capture holds late.
+bool IbAnswers::may_answer(const IbSegment& segment, const Open& open) const {
+  const auto index =
+      static_cast<std::uint64_t>(wire::psn_distance(open.request.psn, segment.psn()));
+  if (open.packets != 0 || index == 0) return true;
+  if (is_first(segment.operation()) && !open.repeated && !requests_lost_) return false;
+  if (!is_last(segment.operation())) return true;
+  const std::uint64_t size = segment.payload_wire_bytes;
+  if (size > open.request.length) return false;
+  const std::uint64_t before = open.request.length - size;
+  return before % index == 0 && path_.may_be(before / index);
+}
+
+IbAnswers::Open* IbAnswers::find_for(const IbSegment& segment) {
+  Open* open = find(segment.psn());
+  return open && may_answer(segment, *open) ? open : nullptr;
+}
+
 std::optional<std::uint32_t> IbAnswers::on_repeated_request(std::uint32_t psn) {
   Open* open = find(psn);
   if (!open) return {};
@@ -101,12 +102,7 @@ std::optional<std::uint32_t> IbAnswers::on_repeated_request(std::uint32_t psn) {
 // ended, it is a repetition.
 void IbAnswers::add(const Origin& origin, const IbSegment& segment, bool may_come,
                     bool was_passed) {
-  const auto operation = segment.operation();
-  if (operation == wire::IbOperation::read_response_first ||
-      operation == wire::IbOperation::read_response_middle) {
-    path_.learn(segment.payload_wire_bytes);
-  }
-  if (Open* open = find(segment.psn())) return place(origin, segment, *open);
+  if (Open* open = find_for(segment)) return place(origin, segment, *open);
   if (was_passed) return repeat(origin, segment);
   HeldIbSegment held(segment);
   if (!may_come || early_.size() == limits_.early_packets || !budget_.take(held.bytes())) {
@@ -184,7 +180,7 @@ std::optional<Violation> IbAnswers::broken_rule(const IbSegment& segment, const 
   }
   const std::uint64_t full = path_.full_bytes(size);
   // The length of the other packets is unknown.
-  if (last && index != 0 && path_.mtu_bytes == 0) return {};
+  if (last && index != 0 && path_.mtu_bytes() == 0) return {};
   const std::uint64_t expected = last ? length - std::min(length, index * full) : full;
   if (size == expected) return {};
   return Violation{Violation::Kind::wrong_length, size, expected};
@@ -258,7 +254,7 @@ void IbAnswers::retry_early(bool give_up) {
   waiting.swap(early_);
   for (Early& early : waiting) {
     const IbSegment segment = early.segment.get();
-    Open* open = find(segment.psn());
+    Open* open = find_for(segment);
     const bool ended = !open && was_expected(segment.psn());
     if (!open && !ended && !give_up && now_ - early.since < limits_.late_packets) {
       early_.push_back(std::move(early));

@@ -8,29 +8,12 @@
 #include <optional>
 #include <vector>
 
+#include "capture/infiniband/ib_path.h"
 #include "capture/infiniband/ib_segment.h"
 #include "weft/capture/budget.hpp"
 #include "weft/capture/limits.hpp"
 
 namespace weft::capture {
-
-// What both directions of a connection know about their path.
-struct IbPath {
-  std::uint32_t mtu_bytes = 0;  // 0: not known yet
-
-  // Learns the MTU from the payload of a packet that is not the last one of its message.
-  void learn(std::uint64_t full_packet_bytes) {
-    if (mtu_bytes == 0 && is_mtu(full_packet_bytes)) {
-      mtu_bytes = static_cast<std::uint32_t>(full_packet_bytes);
-    }
-  }
-  // Returns the expected payload of a packet that is not the last one of its message: the MTU, or
-  // the smallest possible one if it is unknown.
-  [[nodiscard]] std::uint64_t full_bytes(std::uint64_t found) const;
-  [[nodiscard]] static bool is_mtu(std::uint64_t bytes);
-  // Returns how many packets `bytes` need; nothing if the MTU is unknown and matters.
-  [[nodiscard]] std::optional<std::uint64_t> packets_of(std::uint64_t bytes) const;
-};
 
 class IbAnswers {
  public:
@@ -86,6 +69,8 @@ class IbAnswers {
   };
 
   [[nodiscard]] Open* find(std::uint32_t psn);
+  [[nodiscard]] Open* find_for(const IbSegment& segment);
+  [[nodiscard]] bool may_answer(const IbSegment& segment, const Open& open) const;
   // Extends the bit map to packet `index`. Returns false if the budget is used up.
   [[nodiscard]] bool extend(Open& open, std::size_t index);
   void pop_first();

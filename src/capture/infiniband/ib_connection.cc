@@ -85,11 +85,11 @@ void IbConnection::on_packet(Side side, const IbSegment& segment) {
   count(segment.stamp);
   ++connection_.side_frames[side == Side::a ? 0 : 1];
   // Also from packets that wait: the requests that they wait for may need it.
-  if (is_full(segment.operation())) path_.learn(segment.payload_wire_bytes);
+  path_.learn(segment.payload_wire_bytes, is_full(segment.operation()));
   if (!delay(side, segment)) process(side, segment);
   catch_up();
   watch(segment.stamp);
-  if (path_.mtu_bytes != 0) connection_.mtu_bytes = path_.mtu_bytes;
+  if (path_.mtu_bytes() != 0) connection_.mtu_bytes = path_.mtu_bytes();
 }
 
 // Stores a packet of this side while requests of the other side wait for a missing one, or a
@@ -281,7 +281,7 @@ void IbConnection::finish() {
     requester.order.finish();
     requester.answers.finish(origin(other(side), connection_.last));
   }
-  if (path_.mtu_bytes != 0) connection_.mtu_bytes = path_.mtu_bytes;
+  if (path_.mtu_bytes() != 0) connection_.mtu_bytes = path_.mtu_bytes();
 }
 
 }  // namespace weft::capture

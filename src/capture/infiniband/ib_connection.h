@@ -40,7 +40,7 @@ class IbConnection {
     half(side).order.begin(psn);
     half(side).answers.begin_with_handshake();
   }
-  void set_mtu(std::uint32_t mtu_bytes) { path_.mtu_bytes = mtu_bytes; }
+  void set_mtu(std::uint32_t mtu_bytes) { path_.set(mtu_bytes); }
 
   void on_packet(Side side, const IbSegment& segment);
   // Counts a frame that carries no traffic of the connection.

@@ -36,11 +36,17 @@ bool IbOrder::covers(std::uint32_t psn) const {
   return (position >= first_ && position < next_ && near(psn)) || held_.contains(position);
 }
 
-// A Read of unknown MTU takes an unknown number of PSNs. The next request shows it.
-void IbOrder::settle(std::uint64_t position) {
-  if (!uncertain_ || position < next_) return;
+// A Read of unknown MTU takes an unknown number of PSNs. Decides it from the next captured request.
+// Returns false if requests that were not captured yet may lie between the two.
+bool IbOrder::settle(const IbSegment& next, std::uint64_t position, bool guess) {
+  if (!uncertain_ || position < next_) return true;
+  const std::uint64_t read = next_ - 1;
+  auto width = reader_.width_before(next, position - read);
+  if (!width && guess) width = reader_.guess_width(next, position - read);
+  if (!width) return false;
   uncertain_ = false;
-  next_ = next_ - 1 + std::max<std::uint64_t>(reader_.settle_width(position - (next_ - 1)), 1);
+  next_ = read + std::max<std::uint64_t>(*width, 1);
+  return true;
 }
 
 // Passes on, stores or rejects a request by its position.
@@ -51,10 +57,10 @@ void IbOrder::add(const IbSegment& segment) {
     origin_since_ns_ = segment.stamp.time_ns;
   }
   if (origin_open_) return hold_at_origin(segment);
-  settle(position_of(segment.psn()));
   const std::uint64_t position = position_of(segment.psn());
+  const bool settled = settle(segment, position);
   if (position < next_ || held_.contains(position)) return reader_.on_repeat(segment);
-  if (position > next_) return hold(segment, position);
+  if (position > next_ || !settled) return hold(segment, position);
   if (!held_.empty()) {
     const std::int64_t since_ns = held_.begin()->second.get().stamp.time_ns;
     reader_.on_late(segment, segment.stamp.time_ns - since_ns);
@@ -62,18 +68,13 @@ void IbOrder::add(const IbSegment& segment) {
   pass_on(segment, position);
 }
 
-// Returns whether the request asks for the rest of a waiting Read: a requester that lacks packets
-// of the response asks for them by a request of their PSN (§9.4.4).
+// Returns whether the request asks for the rest of a waiting Read.
 bool IbOrder::continues_read(const IbSegment& segment, std::uint64_t position) const {
   const auto after = held_.lower_bound(position);
   if (after == held_.begin()) return false;
   const IbSegment first = std::prev(after)->second.get();
-  const auto end = [](const wire::Reth& read) { return read.address + read.length_bytes; };
-  return segment.operation() == wire::IbOperation::read_request &&
-         first.operation() == wire::IbOperation::read_request &&
-         first.headers.reth.key == segment.headers.reth.key &&
-         first.headers.reth.address < segment.headers.reth.address &&
-         end(first.headers.reth) == end(segment.headers.reth);
+  return first.operation() == wire::IbOperation::read_request &&
+         asks_for_rest(segment, first.headers.reth);
 }
 
 // Ends the wait for lower PSNs with a repetition: a requester that repeats begins with its oldest
@@ -118,10 +119,10 @@ void IbOrder::pass_on(const IbSegment& segment, std::uint64_t position) {
 
 std::optional<std::uint64_t> IbOrder::ready() {
   if (held_.empty() || origin_open_) return {};
-  const auto& [position, segment] = *held_.begin();
-  settle(position);
+  const auto& [position, held] = *held_.begin();
+  if (uncertain_ && !settle(held.get(), position)) return {};
   if (position > next_) return {};
-  return segment.get().stamp.frame;
+  return held.get().stamp.frame;
 }
 
 // Removes the first waiting packet and passes it on. It is a repetition if the position was given
@@ -195,7 +196,9 @@ void IbOrder::watch(std::int64_t now_ns) {
 
 void IbOrder::give_up() {
   origin_open_ = false;
-  if (!held_.empty()) pass_on_first();
+  if (held_.empty()) return;
+  settle(held_.begin()->second.get(), held_.begin()->first, true);
+  pass_on_first();
 }
 
 // Reports what the responder acknowledged after the last captured request as lost.

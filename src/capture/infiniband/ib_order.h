@@ -39,9 +39,12 @@ class IbOrder {
     virtual void on_end_lost(std::uint64_t packets) = 0;
     // `segment` was missing, and later ones have waited for it for `delay_ns`.
     virtual void on_late(const IbSegment& segment, std::int64_t delay_ns) = 0;
-    // Returns how many PSNs a Read takes for which on_next returned nothing. The next request lies
-    // `distance` PSNs after it.
-    virtual std::uint64_t settle_width(std::uint64_t distance) = 0;
+    // Returns how many PSNs a Read takes for which on_next returned nothing, if that is certain
+    // now. `next` is the next captured request, `distance` PSNs after it.
+    virtual std::optional<std::uint64_t> width_before(const IbSegment& next,
+                                                      std::uint64_t distance) = 0;
+    // The same when nothing more is waited for: returns the number that is likely.
+    virtual std::uint64_t guess_width(const IbSegment& next, std::uint64_t distance) = 0;
   };
 
   IbOrder(const Limits& limits, Budget& budget, Reader& reader)
@@ -101,7 +104,7 @@ class IbOrder {
     const auto here = static_cast<std::uint32_t>(next_ & wire::psn_mask);
     return next_ + static_cast<std::uint64_t>(std::int64_t{wire::psn_distance(here, psn)});
   }
-  void settle(std::uint64_t position);
+  bool settle(const IbSegment& next, std::uint64_t position, bool guess = false);
   void pass_on(const IbSegment& segment, std::uint64_t position);
   void pass_on_first();
   void hold(const IbSegment& segment, std::uint64_t position);

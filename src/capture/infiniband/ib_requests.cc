@@ -1,15 +1,9 @@
 #include "capture/infiniband/ib_requests.h"
 
-#include <algorithm>
-
 namespace weft::capture {
 namespace {
 
 using Operation = wire::IbOperation;
-
-// InfiniBand has path MTUs of these sizes and of the powers of two between them.
-constexpr std::uint64_t smallest_mtu_bytes = 256;
-constexpr std::uint64_t largest_mtu_bytes = 4096;
 
 bool begins(Operation operation) {
   return operation == Operation::send_first || operation == Operation::write_first ||
@@ -126,8 +120,7 @@ void IbRequests::begin(Open what, const IbSegment& segment) {
 // §9.5.2: all packets of a message but the last have the path MTU.
 void IbRequests::check_full(const IbSegment& segment) {
   if (is_last(segment.operation())) return;
-  path_.learn(segment.payload_wire_bytes);
-  if (segment.payload_wire_bytes == path_.mtu_bytes) return;
+  if (segment.payload_wire_bytes == path_.mtu_bytes()) return;
   violation(segment, Violation::Kind::wrong_length, segment.payload_wire_bytes,
             path_.full_bytes(segment.payload_wire_bytes));
 }
@@ -137,7 +130,7 @@ void IbRequests::check_full(const IbSegment& segment) {
 // and a First may be among them, so the offset is unknown.
 bool IbRequests::continues_send(const IbSegment& segment, bool last) {
   if (open_ == Open::send && lost_before_ == 0) return true;
-  const std::uint64_t full = last ? path_.mtu_bytes : segment.payload_wire_bytes;
+  const std::uint64_t full = last ? path_.mtu_bytes() : segment.payload_wire_bytes;
   if (lost_before_ != 1 || full == 0 || open_ == Open::write || inside_unknown_) return false;
   if (open_ == Open::none) {
     begin(Open::send, segment);
@@ -179,7 +172,7 @@ bool IbRequests::continues_write(const IbSegment& segment) {
   const auto index = static_cast<std::uint64_t>(wire::psn_distance(first_psn_, segment.psn()));
   if (lost_before_ != 0) {
     if (!packets || index >= *packets) return false;
-    offset_ = index * path_.mtu_bytes;
+    offset_ = index * path_.mtu_bytes();
   }
   return true;
 }
@@ -222,14 +215,16 @@ void IbRequests::write(const IbSegment& segment) {
 std::optional<std::uint64_t> IbRequests::read(const IbSegment& segment) {
   end_open(segment);
   const wire::Reth& reth = segment.headers.reth;
-  read_bytes_ = reth.length_bytes;
-  sink_.on_read_request(
-      origin(segment),
-      {.request = segment.psn(), .key = reth.key, .address = reth.address, .length = read_bytes_});
-  answers_.expect(
-      responder(segment),
-      {.psn = segment.psn(), .key = reth.key, .address = reth.address, .length = read_bytes_});
-  return path_.packets_of(read_bytes_);
+  last_read_ = reth;
+  sink_.on_read_request(origin(segment), {.request = segment.psn(),
+                                          .key = reth.key,
+                                          .address = reth.address,
+                                          .length = reth.length_bytes});
+  answers_.expect(responder(segment), {.psn = segment.psn(),
+                                       .key = reth.key,
+                                       .address = reth.address,
+                                       .length = reth.length_bytes});
+  return path_.packets_of(reth.length_bytes);
 }
 
 // Opens an atomic; its response is one packet.
@@ -251,15 +246,20 @@ void IbRequests::atomic(const IbSegment& segment) {
                                        .length = sizeof(std::uint64_t)});
 }
 
-// Chooses the MTU that explains the distance to the next request, and learns it.
-std::uint64_t IbRequests::settle_width(std::uint64_t distance) {
-  const auto packets_with = [&](std::uint64_t mtu) { return (read_bytes_ + mtu - 1) / mtu; };
-  for (std::uint64_t mtu = smallest_mtu_bytes; path_.mtu_bytes == 0 && mtu <= largest_mtu_bytes;
-       mtu *= 2) {
-    if (packets_with(mtu) == distance) path_.learn(mtu);
-  }
-  // If no MTU fits, the largest one is taken; the remaining PSNs count as lost.
-  return packets_with(path_.mtu_bytes == 0 ? largest_mtu_bytes : path_.mtu_bytes);
+// A request for the rest of the Read lies within its PSNs, at a distance that says nothing.
+std::optional<std::uint64_t> IbRequests::width_before(const IbSegment& next,
+                                                      std::uint64_t distance) {
+  const std::uint64_t bytes = last_read_.length_bytes;
+  if (asks_for_rest(next, last_read_)) return path_.packets_of(bytes);
+  return path_.packets_within(bytes, distance);
+}
+
+std::uint64_t IbRequests::guess_width(const IbSegment& next, std::uint64_t distance) {
+  const std::uint64_t bytes = last_read_.length_bytes;
+  if (!asks_for_rest(next, last_read_)) return path_.guess_packets(bytes, distance);
+  // The packets before the rest have the MTU.
+  const std::uint64_t full = (next.headers.reth.address - last_read_.address) / distance;
+  return path_.may_be(full) ? (bytes + full - 1) / full : distance + 1;
 }
 
 }  // namespace weft::capture

@@ -25,7 +25,8 @@ class IbRequests final : public IbOrder::Reader {
     sink_.on_late(origin(segment), delay_ns);
   }
   void on_end_lost(std::uint64_t packets) override;
-  std::uint64_t settle_width(std::uint64_t distance) override;
+  std::optional<std::uint64_t> width_before(const IbSegment& next, std::uint64_t distance) override;
+  std::uint64_t guess_width(const IbSegment& next, std::uint64_t distance) override;
 
   [[nodiscard]] bool lost_any() const { return lost_any_; }
 
@@ -66,7 +67,7 @@ class IbRequests final : public IbOrder::Reader {
   bool lost_any_ = false;
   // The last packet was in the middle of a message whose beginning is unknown.
   bool inside_unknown_ = false;
-  std::uint64_t read_bytes_ = 0;  // length of the last Read
+  wire::Reth last_read_;
   Stamp last_;
 };
 

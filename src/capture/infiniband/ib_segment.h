@@ -34,6 +34,15 @@ struct IbSegment {
   }
 };
 
+// Returns whether a Read request is one for the rest of `whole`: a requester that lacks packets of
+// a response asks for them by a request of their PSN (§9.4.4).
+[[nodiscard]] inline bool asks_for_rest(const IbSegment& segment, const wire::Reth& whole) {
+  const wire::Reth& rest = segment.headers.reth;
+  return segment.operation() == wire::IbOperation::read_request && rest.key == whole.key &&
+         rest.address > whole.address &&
+         rest.address + rest.length_bytes == whole.address + whole.length_bytes;
+}
+
 // Checks §9.2.1 and §9.4: payload and padding are a multiple of 4 bytes, and only some opcodes have
 // a payload.
 [[nodiscard]] inline std::optional<Violation> broken_form(const IbSegment& segment) {

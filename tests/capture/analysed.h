@@ -1,0 +1,37 @@
+// A capture with what an analysis of it reports: connections, traffic and operations.
+#pragma once
+
+#include <set>
+
+#include "capture/made_capture.h"
+#include "capture/traffic_log.h"
+
+namespace weft::capture::test {
+
+struct Analysed {
+  Analysis analysis;
+  TrafficLog traffic;
+  OperationLog operations;
+
+  explicit Analysed(const MadeCapture& capture) {
+    analysis.add_sink(traffic);
+    analysis.add_operations(operations);
+    feed(analysis, capture);
+  }
+
+  [[nodiscard]] std::size_t connections() const { return analysis.connections().size(); }
+  [[nodiscard]] const Connection& connection(ConnectionId id = 0) const {
+    return analysis.connections()[id];
+  }
+  [[nodiscard]] std::set<TrafficLog::MessageKey> whole() const {
+    std::set<TrafficLog::MessageKey> keys;
+    for (const auto* messages : {&traffic.sends, &traffic.writes, &traffic.reads}) {
+      for (const auto& [key, message] : *messages) {
+        if (message.whole()) keys.insert(key);
+      }
+    }
+    return keys;
+  }
+};
+
+}  // namespace weft::capture::test
