@@ -11,6 +11,8 @@ namespace weft::own_sockets {
 // Both are safe in several threads. A socket is removed before it is closed, because another thread
 // may get its number at once. A fork between a system call and its call here leaves the child a
 // copy, as everything does that another thread opens at the moment of the fork.
+// A program must not close descriptors of the device by itself, by closefrom(3) for example: their
+// numbers stay here, and a child would close what the program has opened under them since.
 void add(int fd);
 void remove(int fd);
 

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstdlib>
 
+#include "base/own_sockets.h"
 #include "device/settings.h"
 #include "device/system.h"
 #include "provider/connected_pair.h"
@@ -149,14 +150,16 @@ TEST_F(Fork, TheChildHoldsNoSocketThatHasNoOwner) {
   EXPECT_NE(fcntl(socket.get(), F_GETFD), -1);  // it is the copy that was closed
 }
 
-// What the program opens under a number that the device had before is not closed.
+// What the program opens under a number that the device had before is not closed. The number is a
+// high one, which no other thread gets meanwhile.
 TEST_F(Fork, TheChildKeepsWhatTheProgramHasOpened) {
   connect();
-  namespace sys = device::sys;
-  sys::Descriptor socket(sys::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int number = socket.get();
-  socket.reset();
-  const int file = fcntl(STDERR_FILENO, F_DUPFD, number);
+  constexpr int high = 500;
+  device::sys::Descriptor of_device(fcntl(STDERR_FILENO, F_DUPFD, high));
+  const int number = of_device.get();
+  own_sockets::add(number);
+  of_device.reset();
+  const int file = fcntl(STDERR_FILENO, F_DUPFD, high);
   ASSERT_EQ(file, number);
   EXPECT_TRUE(in_child([&] { return fcntl(file, F_GETFD) != -1; }));
   close(file);

@@ -182,8 +182,9 @@ class OverTcp(SameHost, unittest.TestCase):
     MODE = "off"
 
     def test_a_child_of_a_connecting_server_holds_nothing(self):
-        """As in the test above, but the server forks while its connection is made."""
-        for number in range(100 if LONG else 10):
+        """The server forks while its connection is made. A socket that is then between two owners
+        is rare: Fork.TheChildHoldsNoSocketThatHasNoOwner makes one."""
+        for number in range(200 if LONG else 2):
             pair = Pair(self.MODE, **self.VARIABLES)
             with self.subTest(round=number), contextlib.ExitStack() as stack:
                 stack.callback(pair.__exit__)
