@@ -62,9 +62,7 @@ std::shared_ptr<device::Listener> StreamSpace::make_listener(std::size_t backlog
 }
 
 void StreamSpace::on_request(const std::shared_ptr<device::InboundHandshake>& inbound) {
-  sockaddr_storage peer{};
-  device::sys::peer_address(inbound->fd(), &peer);
-  const auto fault = state_.fault_at(faults::Point::connect_request, peer);
+  const auto fault = state_.fault_at(faults::Point::connect_request, inbound->ends().remote);
   fault ? take_with_fault(*fault, inbound) : report(inbound);
 }
 
@@ -91,11 +89,7 @@ void StreamSpace::report(const std::shared_ptr<device::InboundHandshake>& inboun
     inbound->reject({});
     return;
   }
-  sockaddr_storage local{};
-  sockaddr_storage peer{};
-  device::sys::local_address(inbound->fd(), &local);
-  device::sys::peer_address(inbound->fd(), &peer);
-  auto state = state_.make_request(local, peer);
+  auto state = state_.make_request(inbound->ends().local, inbound->ends().remote);
   auto space = std::make_unique<StreamSpace>(*state);
   // The listener learns by it when the program has fetched the event, which frees a place in the
   // backlog.

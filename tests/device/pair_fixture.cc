@@ -197,16 +197,29 @@ void Pair::connect(QueuePair& a, QueuePair& b, const PairOptions& options) {
     parameters.peer = {
         .send_immediate = true, .control_stag = stags[1 - self], .hold_bytes = options.hold_bytes};
   };
-  introduce(0);
-  StreamSocket active_socket(std::move(active), nullptr, true);
+  const TcpEnds active_ends = TcpEnds::of(active.get());
+  StreamSocket active_socket(std::move(active), active_ends, nullptr, true);
   if (device.settings().same_host != SameHost::off) {
-    active_socket.set_channel(LocalChannel::dial(active_socket.fd()));
+    active_socket.set_channel(LocalChannel::dial(active_socket.ends()));
     EXPECT_TRUE(active_socket.has_channel());
   }
-  EXPECT_EQ(a.attach(std::move(active_socket), parameters, {}), 0);
-  parameters.initiator = false;
-  introduce(1);
-  EXPECT_EQ(b.attach(StreamSocket(std::move(passive), nullptr, false), parameters, {}), 0);
+  const TcpEnds passive_ends = TcpEnds::of(passive.get());
+  StreamSocket passive_socket(std::move(passive), passive_ends, nullptr, false);
+  const auto attach = [&](bool initiator) {
+    parameters.initiator = initiator;
+    introduce(initiator ? 0 : 1);
+    QueuePair& end = initiator ? a : b;
+    StreamSocket& socket = initiator ? active_socket : passive_socket;
+    EXPECT_EQ(end.attach(std::move(socket), parameters, {}), 0);
+  };
+  if (options.before_active) {
+    attach(false);
+    options.before_active();
+    attach(true);
+  } else {
+    attach(true);
+    attach(false);
+  }
 }
 
 }  // namespace weft::device

@@ -6,6 +6,7 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -96,6 +97,8 @@ struct PairOptions {
   std::uint16_t read_depth = 8;  // requested by the application, for both directions
   std::uint32_t hold_bytes = 0;
   bool weft_peers = false;  // both have identified each other as Weft
+  // Called before the active end gets its connection, when the passive end has its own already.
+  std::function<void()> before_active;
 };
 
 // True where the tests of this run are about connections within one host, which leave TCP: the

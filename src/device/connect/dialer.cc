@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cerrno>
+#include <utility>
 
 #include "device/addresses.h"
 #include "device/connect/linger.h"
@@ -77,10 +78,12 @@ Dialer::Result Dialer::connect() {
   // soon.
   if (result < 0 && result != -EINPROGRESS) return fail(-result);
   phase_ = Phase::connecting;
+  // Within a host the connection is there at once, although connect(2) says that it is under way.
+  sockaddr_storage peer{};
+  if (sys::peer_address(fd_.get(), &peer) >= 0) return begin_handshake(peer);
   // TCP alone would try for about two minutes.
   set_deadline(plan_.connect_timeout_ns);
-  watch(EPOLLOUT);
-  return token_ == 0 ? fail(ENOMEM) : std::nullopt;
+  return watch(EPOLLOUT) ? std::nullopt : fail(ENOMEM);
 }
 
 // With the same socket: it may be bound to a port that the application asked for.
@@ -88,8 +91,7 @@ Dialer::Result Dialer::try_again_later() {
   const std::uint64_t now = sys::now_ns();
   if (refused_until_ns_ == 0) refused_until_ns_ = now + plan_.refused_ns;
   if (now >= refused_until_ns_) return fail(ECONNREFUSED);
-  if (token_ != 0) device_.engine().unwatch(token_);
-  token_ = 0;
+  unwatch();
   phase_ = Phase::refused;
   set_deadline(limits::refused_pause_ns);
   return std::nullopt;
@@ -122,14 +124,24 @@ int Dialer::open() {
   return 0;
 }
 
-void Dialer::watch(std::uint32_t events) {
-  const int fd = socket_.valid() ? socket_.fd() : fd_.get();
-  token_ = device_.engine().watch(fd, events, shared_from_this());
+// False where there is no memory or no watch left.
+bool Dialer::watch(std::uint32_t events) {
+  if (token_ != 0) {
+    if (events != watched_) device_.engine().change(token_, events);
+  } else {
+    const int fd = socket_.valid() ? socket_.fd() : fd_.get();
+    token_ = device_.engine().watch(fd, events, shared_from_this());
+  }
+  watched_ = events;
+  return token_ != 0;
+}
+
+void Dialer::unwatch() {
+  if (token_ != 0) device_.engine().unwatch(std::exchange(token_, 0));
 }
 
 void Dialer::drop() {
-  if (token_ != 0) device_.engine().unwatch(token_);
-  token_ = 0;
+  unwatch();
   socket_.close();
   fd_.reset();
 }
@@ -172,23 +184,36 @@ Dialer::Result Dialer::connected() {
   if (error != 0) return fail(error);
   sockaddr_storage peer{};
   if (sys::peer_address(fd_.get(), &peer) < 0) return std::nullopt;  // not yet
+  return begin_handshake(peer);
+}
+
+Dialer::Result Dialer::begin_handshake(const sockaddr_storage& peer) {
+  TcpEnds ends{.remote = peer};
+  sys::local_address(fd_.get(), &ends.local);
   // From here on the capture sees the bytes; the tap needs both addresses.
-  socket_ = StreamSocket(std::move(fd_), device_.capture(), true);
+  socket_ = StreamSocket(std::move(fd_), ends, device_.capture(), true);
   // Before the MPA request: see local/local_channel.h.
   if (device_.settings().same_host != SameHost::off) {
-    socket_.set_channel(LocalChannel::dial(socket_.fd()));
+    socket_.set_channel(LocalChannel::dial(socket_.ends()));
   }
   handshake_.emplace(plan_.handshake, plan_.private_data);
   phase_ = Phase::shaking;
   set_deadline(plan_.handshake_timeout_ns);
-  device_.engine().change(token_, EPOLLIN);
-  return shake();
+  send_request();
+  return watch_handshake() ? std::nullopt : fail(ENOMEM);
 }
 
 Dialer::Result Dialer::shake() {
   send_request();
   receive_reply();
-  return settle();
+  Result result = settle();
+  if (!result && !watch_handshake()) result = fail(ENOMEM);
+  return result;
+}
+
+// A request is shorter than any ordinary socket buffer, so EPOLLOUT is rare.
+bool Dialer::watch_handshake() {
+  return watch(handshake_->output().empty() ? EPOLLIN : EPOLLIN | EPOLLOUT);
 }
 
 void Dialer::send_request() {
@@ -197,15 +222,9 @@ void Dialer::send_request() {
     const iovec piece{const_cast<std::byte*>(rest.data()), rest.size()};
     const auto sent = socket_.send({&piece, 1});
     if (sent == -EINTR) continue;
-    if (sent == -EAGAIN) {
-      // Rare, since a request is shorter than any ordinary socket buffer.
-      device_.engine().change(token_, EPOLLIN | EPOLLOUT);
-      return;
-    }
-    // The peer closed or reset. What can still be read shows how far it got.
+    // Full, or the peer closed or reset: what can still be read shows how far it got.
     if (sent < 0) break;
     handshake_->output_done(static_cast<std::size_t>(sent));
-    if (handshake_->output().empty()) device_.engine().change(token_, EPOLLIN);
   }
 }
 
@@ -229,8 +248,7 @@ Dialer::Result Dialer::settle() {
   if (handshake_->failed()) return failed_handshake();
   if (!handshake_->accepted() && !handshake_->rejected()) return std::nullopt;
   phase_ = Phase::done;
-  device_.engine().unwatch(token_);
-  token_ = 0;
+  unwatch();
   Outcome outcome;
   outcome.fell_back = fell_back_;
   const Bytes data = handshake_->peer_private_data();
@@ -265,8 +283,7 @@ Dialer::Result Dialer::failed_handshake() {
   // The Terminate with the reason, where the peer has already accepted (RFC 6581 §8).
   const Bytes rest = handshake_->output();
   if (!rest.empty()) {
-    device_.engine().unwatch(token_);
-    token_ = 0;
+    unwatch();
     Linger::start(device_.engine(), std::move(socket_), {rest.begin(), rest.end()});
     socket_ = StreamSocket();
   }

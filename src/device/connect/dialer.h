@@ -67,14 +67,17 @@ class Dialer final : public Pollable, public std::enable_shared_from_this<Dialer
   Result connect();
   Result try_again_later();
   Result connected();
+  Result begin_handshake(const sockaddr_storage& peer);
   Result shake();
+  [[nodiscard]] bool watch_handshake();
   void send_request();
   void receive_reply();
   Result failed_handshake();
   Result settle();
   Result fail(int error, iwarp::HandshakeFailure handshake = iwarp::HandshakeFailure::none);
   Result timed_out();
-  void watch(std::uint32_t events);
+  [[nodiscard]] bool watch(std::uint32_t events);
+  void unwatch();
   void drop();
   void set_deadline(std::uint64_t timeout_ns);
   void report(Result result);
@@ -89,6 +92,7 @@ class Dialer final : public Pollable, public std::enable_shared_from_this<Dialer
   StreamSocket socket_;  // afterwards
   std::optional<iwarp::ActiveHandshake> handshake_;
   std::uint64_t token_ = 0;
+  std::uint32_t watched_ = 0;  // events, while there is a token
   std::uint64_t deadline_ns_ = 0;
   std::uint64_t refused_until_ns_ = 0;
   bool fell_back_ = false;

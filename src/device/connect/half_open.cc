@@ -30,21 +30,25 @@ void HalfOpen::remove(const InboundHandshake& inbound) {
   places_.erase(place);
 }
 
-// The limit on descriptors is asked each time: a program may change it.
 bool HalfOpen::full() {
-  const std::size_t most =
-      std::min(limits::max_half_open, sys::descriptor_limit() / limits::half_open_share);
   const std::lock_guard lock(mutex_);
-  return entries_.size() >= std::max(most, limits::least_half_open);
+  return is_too_many(entries_.size(), 1);
 }
 
 // Half of all places: one address can never fill the list alone.
 bool HalfOpen::crowded(const sockaddr_storage& peer) {
-  const std::size_t most =
-      std::min(limits::max_half_open, sys::descriptor_limit() / limits::half_open_share) / 2;
   const std::lock_guard lock(mutex_);
   const auto count = counts_.find(source_of(peer));
-  return count != counts_.end() && count->second >= std::max(most, limits::least_half_open / 2);
+  return count != counts_.end() && is_too_many(count->second, 2);
+}
+
+// For a share of 1 / `part` of all places. The limit on descriptors is asked each time it counts,
+// because a program may change it.
+bool HalfOpen::is_too_many(std::size_t count, std::size_t part) {
+  if (count < limits::least_half_open / part) return false;
+  const std::size_t most =
+      std::min(limits::max_half_open, sys::descriptor_limit() / limits::half_open_share);
+  return count >= most / part;
 }
 
 // The caller evicts it without this lock: the handshake takes its own, and removes itself from

@@ -48,6 +48,7 @@ class HalfOpen {
   };
 
   [[nodiscard]] static Source source_of(const sockaddr_storage& peer);
+  [[nodiscard]] static bool is_too_many(std::size_t count, std::size_t part);
   template <typename Matches>
   [[nodiscard]] std::shared_ptr<InboundHandshake> find(Matches matches);
 

@@ -19,13 +19,15 @@ InboundHandshake::InboundHandshake(Device& device, StreamSocket socket,
                                    Arrived failed)
     : device_(device),
       socket_(std::move(socket)),
+      ends_(socket_.ends()),
       handshake_(options),
       requested_(std::move(requested)),
       failed_(std::move(failed)) {}
 
-// The first deadline is for the first byte: a client sends it at once, while an idle connection
-// would occupy a descriptor.
+// A client sends its request at once, so it has usually arrived; then nothing is watched. The first
+// deadline is for the first byte, because an idle connection would occupy a descriptor.
 void InboundHandshake::start(std::uint64_t timeout_ns) {
+  on_ready(EPOLLIN);
   Notice notice;
   {
     const std::lock_guard lock(mutex_);
@@ -37,11 +39,6 @@ void InboundHandshake::start(std::uint64_t timeout_ns) {
     if (token_ == 0) notice = give_up(device_.refusals().out_of_descriptors);
   }
   if (notice) notice();
-}
-
-void InboundHandshake::start_with_bytes(std::uint64_t timeout_ns) {
-  on_ready(EPOLLIN);
-  start(timeout_ns);  // no effect where the request was complete
 }
 
 // Closes without a reply; events that are under way find the phase and do nothing.

@@ -27,9 +27,8 @@ class InboundHandshake final : public Pollable,
   InboundHandshake(Device& device, StreamSocket socket, const iwarp::HandshakeOptions& options,
                    Arrived requested, Arrived failed);
 
-  void start(std::uint64_t timeout_ns);
   // Reads what has arrived first, in this thread: `requested` or `failed` may be called at once.
-  void start_with_bytes(std::uint64_t timeout_ns);
+  void start(std::uint64_t timeout_ns);
   // Nothing has come from the peer yet. Without the lock.
   [[nodiscard]] bool silent() const { return silent_.load(std::memory_order_relaxed); }
   // Another connection needs the place: closes this one, unless the request turns out to be here.
@@ -41,7 +40,7 @@ class InboundHandshake final : public Pollable,
   // --- Only after the request has arrived
 
   [[nodiscard]] const iwarp::PassiveHandshake& handshake() const { return handshake_; }
-  [[nodiscard]] int fd() const { return socket_.fd(); }
+  [[nodiscard]] const TcpEnds& ends() const { return ends_; }
   // ECONNRESET if the peer has closed, EINVAL if the request was answered before. Otherwise `sent`
   // is called, maybe at once, when TCP has taken the reply: with the stream, or with one that is
   // not valid if the peer has closed meanwhile.
@@ -67,6 +66,7 @@ class InboundHandshake final : public Pollable,
   std::mutex mutex_;
   Phase phase_ = Phase::waiting;
   StreamSocket socket_;
+  const TcpEnds ends_;
   iwarp::PassiveHandshake handshake_;
   Arrived requested_;
   Arrived failed_;

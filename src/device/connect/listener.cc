@@ -179,33 +179,32 @@ int Listener::adopt(sys::Descriptor connection) {
     if (!has_room()) return ENOBUFS;
     inbound = begin_handshake(std::move(connection), peer);
   }
-  // The request has usually arrived, because the caller has looked at the first bytes.
-  inbound->start_with_bytes(plan_.handshake_timeout_ns);
+  inbound->start(plan_.handshake_timeout_ns);
   return 0;
 }
 
 // With the lock.
 std::shared_ptr<InboundHandshake> Listener::begin_handshake(sys::Descriptor fd,
                                                             const sockaddr_storage& peer) {
-  sockaddr_storage local{};
-  sys::local_address(fd.get(), &local);
-  tune(fd.get(), same_host_address(local, peer));
+  TcpEnds ends{.remote = peer};
+  sys::local_address(fd.get(), &ends.local);
+  tune(fd.get(), ends.within_host());
   apply_tos(fd.get(), peer.ss_family, plan_.tos);
-  auto inbound = make_inbound(std::move(fd));
+  auto inbound = make_inbound(std::move(fd), ends);
   unfinished_.insert(inbound);
   device_.half_open().add(inbound, peer, sys::now_ns());
   return inbound;
 }
 
 // Not make_shared: the engine's alarms remember it for long, and shall not keep its memory.
-std::shared_ptr<InboundHandshake> Listener::make_inbound(sys::Descriptor fd) {
+std::shared_ptr<InboundHandshake> Listener::make_inbound(sys::Descriptor fd, const TcpEnds& ends) {
   const iwarp::HandshakeOptions options{.crc = device_.settings().crc,
                                         .mark = true,
                                         .words = device_.offers_words(),
                                         .max_ird = limits::max_wire_read_depth};
   // NOLINTNEXTLINE(modernize-make-shared)
   return std::shared_ptr<InboundHandshake>(new InboundHandshake(
-      device_, StreamSocket(std::move(fd), device_.capture(), false), options,
+      device_, StreamSocket(std::move(fd), ends, device_.capture(), false), options,
       [weak = weak_from_this()](const auto& arrived) {
         if (const auto self = weak.lock()) self->on_requested(arrived);
       },

@@ -48,7 +48,8 @@ class Listener final : public Pollable, public std::enable_shared_from_this<List
   [[nodiscard]] std::shared_ptr<InboundHandshake> accept_one(sockaddr_storage& peer);
   [[nodiscard]] std::shared_ptr<InboundHandshake> begin_handshake(sys::Descriptor fd,
                                                                   const sockaddr_storage& peer);
-  [[nodiscard]] std::shared_ptr<InboundHandshake> make_inbound(sys::Descriptor fd);
+  [[nodiscard]] std::shared_ptr<InboundHandshake> make_inbound(sys::Descriptor fd,
+                                                               const TcpEnds& ends);
   [[nodiscard]] bool has_room() const;
   [[nodiscard]] bool make_room();
   void announce(sys::Descriptor listening);

@@ -323,7 +323,7 @@ void Pairing::on_dialed(std::uint32_t attempt, Dialer::Outcome outcome) {
   // The peer's process may be gone, and another one may listen at its port now.
   if (outcome.status == 0 && reply &&
       (verify(*reply) != Proof::right ||
-       device_.pairing_requests().is_other_users(outcome.socket.fd()))) {
+       device_.pairing_requests().is_other_users(outcome.socket.ends()))) {
     ++device_.refusals().refused;
     return on_turned_down(HelloAnswer::refused);
   }
@@ -447,9 +447,7 @@ Pairing::Proof Pairing::verify(const Hello& hello) const {
 }
 
 HelloAnswer Pairing::judge(const InboundHandshake& inbound, const Hello& hello) {
-  sockaddr_storage from{};
-  sys::peer_address(inbound.fd(), &from);
-  const PairingEnd source{gid_of(from), hello.source_qpn};
+  const PairingEnd source{gid_of(inbound.ends().remote), hello.source_qpn};
   const std::lock_guard lock(mutex_);
   if (hidden_until_ns_ == hidden_for_ever) return HelloAnswer::refused;
   if (hidden_until_ns_ != 0 && sys::now_ns() < hidden_until_ns_) return HelloAnswer::not_yet;

@@ -8,7 +8,6 @@
 #include "base/after_fork.h"
 #include "device/addresses.h"
 #include "device/connect/pairing.h"
-#include "device/connect/peer_owner.h"
 #include "device/device.h"
 #include "device/limits.h"
 #include "device/queue_pair/queue_pair.h"
@@ -35,7 +34,7 @@ void PairingRequests::handle(const std::shared_ptr<InboundHandshake>& inbound) {
   // strangers.
   if (hello->version != Hello::current_version) return answer_request(device_, inbound, *hello);
   const bool stranger = !expects(*inbound);
-  const bool known = !stranger && !is_other_users(inbound->fd());
+  const bool known = !stranger && !is_other_users(inbound->ends());
   // Its only connection waits here, because a refusal would make both ends dial again.
   if (known && is_early(*hello)) return park(inbound, *hello, known);
   if (known) return answer_request(device_, inbound, *hello);
@@ -80,7 +79,7 @@ void PairingRequests::park(const std::shared_ptr<InboundHandshake>& inbound, con
 // When the time has come, or earlier, when a queue pair has learnt of the peer.
 void PairingRequests::answer(ParkedRequest& parked) {
   const bool known =
-      parked.known || (expects(*parked.inbound) && !is_other_users(parked.inbound->fd()));
+      parked.known || (expects(*parked.inbound) && !is_other_users(parked.inbound->ends()));
   const bool early = parked.known && is_early(parked.hello);
   if ((!known || early) && sys::now_ns() < parked.due_ns) return;
   std::shared_ptr<ParkedRequest> kept;
@@ -132,10 +131,8 @@ bool PairingRequests::heard_since(const ibv_gid& gid, std::uint64_t time_ns) {
 }
 
 bool PairingRequests::expects(const InboundHandshake& inbound) {
-  sockaddr_storage from{};
-  if (sys::peer_address(inbound.fd(), &from) < 0) return false;
   const std::lock_guard lock(mutex_);
-  const auto found = expected_.find(key_of(gid_of(from)));
+  const auto found = expected_.find(key_of(gid_of(inbound.ends().remote)));
   if (found == expected_.end()) return false;
   found->second.heard_ns = sys::now_ns();
   return true;
@@ -143,9 +140,9 @@ bool PairingRequests::expects(const InboundHandshake& inbound) {
 
 // Root is not refused: it has access to this process anyway. Where the kernel does not name the
 // owner, the numbers and the PSNs decide.
-bool PairingRequests::is_other_users(int fd) {
+bool PairingRequests::is_other_users(const TcpEnds& ends) {
   if (device_.settings().other_users) return false;
-  const auto owner = owner_of_peer(fd);
+  const auto owner = owners_.of_peer(ends);
   return owner && *owner != 0 && *owner != ::geteuid();
 }
 
@@ -156,6 +153,7 @@ PairingRequests::Gid PairingRequests::key_of(const ibv_gid& gid) {
 }
 
 void PairingRequests::abandon_after_fork() {
+  owners_.abandon_after_fork();
   walk_after_fork(mutex_, [this] {
     for (const auto& parked : parked_) parked->inbound->abandon_after_fork();
   });

@@ -15,6 +15,7 @@
 #include <mutex>
 
 #include "device/connect/inbound_handshake.h"
+#include "device/connect/peer_owner.h"
 #include "device/engine.h"
 #include "wire/hello.h"
 
@@ -65,9 +66,9 @@ class PairingRequests {
   // RESET or INIT, changes by `change`.
   void add_expectant(int change) { expectant_ += change; }
 
-  // True if the other end of the connection `fd` is on this host and belongs to another user, who
+  // True if the other end of the connection is on this host and belongs to another user, who
   // has no business with this process's queue pairs unless the settings allow it.
-  [[nodiscard]] bool is_other_users(int fd);
+  [[nodiscard]] bool is_other_users(const TcpEnds& ends);
 
   // For ParkedRequest.
   void answer(ParkedRequest& parked);
@@ -87,6 +88,7 @@ class PairingRequests {
   void reject_stranger(ParkedRequest& parked) const;
 
   Device& device_;
+  PeerOwners owners_;
   std::atomic<int> expectant_{0};
   std::mutex mutex_;
   std::map<Gid, Expected> expected_;

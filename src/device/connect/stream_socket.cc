@@ -12,24 +12,16 @@
 namespace weft::device {
 
 // `active` is the end that has connected; a capture shows the TCP handshake from its side.
-StreamSocket::StreamSocket(sys::Descriptor fd, const std::shared_ptr<CaptureFile>& capture,
-                           bool active)
-    : fd_(std::move(fd)), active_(active) {
-  if (!capture) return;
-  sockaddr_storage local{};
-  sockaddr_storage remote{};
-  sys::local_address(fd_.get(), &local);
-  sys::peer_address(fd_.get(), &remote);
-  tap_ = std::make_unique<ConnectionTap>(capture, local, remote, active);
+StreamSocket::StreamSocket(sys::Descriptor fd, const TcpEnds& ends,
+                           const std::shared_ptr<CaptureFile>& capture, bool active)
+    : fd_(std::move(fd)), ends_(ends), active_(active) {
+  if (capture) tap_ = std::make_unique<ConnectionTap>(capture, ends.local, ends.remote, active);
 }
 
 StreamSocket::StreamSocket(sys::Descriptor fd, const std::shared_ptr<CaptureFile>& capture,
                            const LoopTap::Terms& terms)
-    : fd_(std::move(fd)), active_(true) {
-  if (!capture) return;
-  sockaddr_storage local{};
-  sys::local_address(fd_.get(), &local);
-  loop_tap_ = std::make_unique<LoopTap>(capture, local, terms);
+    : fd_(std::move(fd)), ends_(TcpEnds::of(fd_.get())), active_(true) {
+  if (capture) loop_tap_ = std::make_unique<LoopTap>(capture, ends_.local, terms);
 }
 
 std::ptrdiff_t StreamSocket::send(std::span<const iovec> pieces) {

@@ -14,6 +14,7 @@
 #include "device/system.h"
 #include "device/tap/capture_loop.h"
 #include "device/tap/capture_tap.h"
+#include "device/tcp_ends.h"
 
 namespace weft::device {
 
@@ -21,7 +22,8 @@ class StreamSocket {
  public:
   StreamSocket() = default;
   // Takes a connected, non-blocking socket. `active`: this end connected.
-  StreamSocket(sys::Descriptor fd, const std::shared_ptr<CaptureFile>& capture, bool active);
+  StreamSocket(sys::Descriptor fd, const TcpEnds& ends, const std::shared_ptr<CaptureFile>& capture,
+               bool active);
   // Takes a socket that is connected to itself.
   StreamSocket(sys::Descriptor fd, const std::shared_ptr<CaptureFile>& capture,
                const LoopTap::Terms& terms);
@@ -30,6 +32,7 @@ class StreamSocket {
 
   [[nodiscard]] bool valid() const { return fd_.valid(); }
   [[nodiscard]] int fd() const { return fd_.get(); }
+  [[nodiscard]] const TcpEnds& ends() const { return ends_; }
 
   // Bytes moved, 0 where the peer has closed (receive only), or -errno.
   std::ptrdiff_t send(std::span<const iovec> pieces);
@@ -83,6 +86,7 @@ class StreamSocket {
   std::ptrdiff_t receive_late(std::span<const iovec> pieces);
 
   sys::Descriptor fd_;
+  TcpEnds ends_;
   std::unique_ptr<ConnectionTap> tap_;
   std::unique_ptr<LoopTap> loop_tap_;  // instead, where it is connected to itself
   std::unique_ptr<StreamFaults> faults_;

@@ -39,7 +39,7 @@ LocalCarrier::Link::Link(QueuePairParts& parts, LocalChannel channel, SharedMemo
       responder(parts, connection, requester) {}
 
 std::string_view LocalCarrier::obstacle(const QueuePairParts& parts,
-                                        const StreamParameters& parameters, int tcp,
+                                        const StreamParameters& parameters, const TcpEnds& tcp,
                                         const LocalChannel& channel) {
   Device& device = parts.context.device();
   if (device.settings().same_host == SameHost::off) return "WEFT_SAME_HOST is off";
@@ -59,7 +59,7 @@ std::string_view LocalCarrier::obstacle(const QueuePairParts& parts,
   if (device.capture()) return "a capture is written";
   // Both ways to get a channel check the addresses.
   if (!channel.valid()) {
-    if (!is_on_this_host(tcp)) return "the peer has an address of another host";
+    if (!tcp.within_host()) return "the peer has an address of another host";
     return "the other end offers nothing else: it has another user or network namespace, or has "
            "WEFT_SAME_HOST off";
   }

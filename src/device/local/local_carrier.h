@@ -31,8 +31,8 @@ class LocalCarrier final : public Carrier {
   // receive queues cannot be published, and a capture shows what TCP carries. `channel`: of the TCP
   // connection `tcp`, if there is one.
   [[nodiscard]] static std::string_view obstacle(const QueuePairParts& parts,
-                                                 const StreamParameters& parameters, int tcp,
-                                                 const LocalChannel& channel);
+                                                 const StreamParameters& parameters,
+                                                 const TcpEnds& tcp, const LocalChannel& channel);
 
   // `channel`: that of the TCP connection `socket`. `active`: this end has dialled it.
   LocalCarrier(QueuePairParts& parts, const StreamCarrier::Driver& driver, StreamSocket socket,

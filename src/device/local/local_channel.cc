@@ -76,22 +76,6 @@ bool has_closed(const LocalChannel& channel) {
   return ::poll(&entry, 1, 0) > 0 && (entry.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
-// The two addresses of a TCP connection.
-struct Ends {
-  sockaddr_storage local{};
-  sockaddr_storage remote{};
-};
-
-// No value where the socket is not connected, or not within this host.
-std::optional<Ends> ends_within_host(int tcp) {
-  Ends ends;
-  if (sys::local_address(tcp, &ends.local) < 0 || sys::peer_address(tcp, &ends.remote) < 0 ||
-      !(is_loopback_address(ends.remote) || same_host_address(ends.local, ends.remote))) {
-    return std::nullopt;
-  }
-  return ends;
-}
-
 // By SO_PEERCRED (unix(7)) the kernel names the process that connected or listened.
 ucred peer_of(int socket) {
   ucred credentials{};
@@ -108,10 +92,6 @@ bool connect_to(const sys::Descriptor& socket, const std::string& text) {
 
 }  // namespace
 
-bool is_on_this_host(int tcp) {
-  return ends_within_host(tcp).has_value();
-}
-
 // The kernel keeps the credentials of the moment in which the channel was connected, so one read is
 // enough.
 LocalChannel::LocalChannel(sys::Descriptor socket)
@@ -125,20 +105,19 @@ pid_t LocalChannel::peer() const {
 
 // A listener on one address has precedence over one on all, as in TCP. A socket whose connect(2)
 // has failed may try the next name.
-LocalChannel LocalChannel::dial(int tcp) {
-  const std::optional<Ends> ends = ends_within_host(tcp);
-  if (!ends) return {};
-  const std::uint16_t port = port_of(ends->remote);
+LocalChannel LocalChannel::dial(const TcpEnds& tcp) {
+  if (!tcp.within_host()) return {};
+  const std::uint16_t port = port_of(tcp.remote);
   sys::Descriptor socket;
   for (const sockaddr_storage& address :
-       {ends->remote, any_address(AF_INET, port), any_address(AF_INET6, port)}) {
+       {tcp.remote, any_address(AF_INET, port), any_address(AF_INET6, port)}) {
     if (!socket.valid()) socket = unix_socket();
     if (!socket.valid()) return {};
     if (!connect_to(socket, listener_name(address))) continue;
     LocalChannel channel(std::move(socket));
     // Another user's process listens there.
     if (channel.peer() == 0) continue;
-    const std::string name = connection_name(ends->local, ends->remote);
+    const std::string name = connection_name(tcp.local, tcp.remote);
     return channel.send(std::as_bytes(std::span(name))) ? std::move(channel) : LocalChannel();
   }
   return {};
@@ -259,14 +238,13 @@ void LocalListeners::take_name(Offer& offer) {
   offer.connection.assign(reinterpret_cast<const char*>(name->bytes.data()), name->bytes.size());
 }
 
-LocalChannel LocalListeners::take(int tcp) {
+LocalChannel LocalListeners::take(const TcpEnds& tcp) {
+  if (!tcp.within_host()) return {};
   const std::lock_guard lock(mutex_);
   if (entries_.empty() && offers_.empty()) return {};
-  const std::optional<Ends> ends = ends_within_host(tcp);
-  if (!ends) return {};
   // This end is the passive one.
-  const std::string name = connection_name(ends->remote, ends->local);
-  accept_until(port_of(ends->local), name);
+  const std::string name = connection_name(tcp.remote, tcp.local);
+  accept_until(port_of(tcp.local), name);
   const auto found = std::find_if(offers_.begin(), offers_.end(),
                                   [&](const Offer& offer) { return offer.connection == name; });
   if (found == offers_.end()) return {};

@@ -21,11 +21,9 @@
 #include <vector>
 
 #include "device/system.h"
+#include "device/tcp_ends.h"
 
 namespace weft::device {
-
-// Whether both ends of a connected TCP socket have addresses of this host.
-[[nodiscard]] bool is_on_this_host(int tcp);
 
 // A connected Unix socket between two processes of one user; each message arrives whole.
 class LocalChannel {
@@ -33,10 +31,10 @@ class LocalChannel {
   LocalChannel() = default;
   explicit LocalChannel(sys::Descriptor socket);
 
-  // Connects to the process that listens on the same address as `tcp`, a TCP socket that is
-  // connected within this host, and names that connection. Not valid where nothing listens, where
-  // another user does, or where the other end is not on this host.
-  [[nodiscard]] static LocalChannel dial(int tcp);
+  // Connects to the process that listens on the remote address of `tcp`, a connection within this
+  // host, and names that connection. Not valid where nothing listens, where another user does, or
+  // where the other end is not on this host.
+  [[nodiscard]] static LocalChannel dial(const TcpEnds& tcp);
 
   [[nodiscard]] bool valid() const { return socket_.valid(); }
   [[nodiscard]] int fd() const { return socket_.get(); }
@@ -74,7 +72,7 @@ class LocalListeners {
   void remove(int tcp_listener);
   // The channel of a TCP connection within this host that one of the listeners has accepted, if its
   // active side has opened one.
-  [[nodiscard]] LocalChannel take(int tcp);
+  [[nodiscard]] LocalChannel take(const TcpEnds& tcp);
   void abandon_after_fork();
 
  private:

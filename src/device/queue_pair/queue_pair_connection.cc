@@ -57,20 +57,19 @@ int QueuePair::attach_pair(StreamSocket socket, const StreamParameters& paramete
 int QueuePair::open_stream(StreamSocket socket, const StreamParameters& parameters, bool paired,
                            QueuePairLock& lock) {
   const StreamCarrier::Driver driver{context().engine(), weak_from_this()};
-  sockaddr_storage from{};
-  if (sys::peer_address(socket.fd(), &from) >= 0) parts_.peer = gid_of(from);
+  const TcpEnds ends = socket.ends();
+  if (ends.known()) parts_.peer = gid_of(ends.remote);
   // The dialing end brings its channel with the socket. That of the accepting end has arrived at
   // the device's listener, under the addresses of the TCP connection.
   const bool active = socket.has_channel();
   LocalChannel channel =
-      active ? socket.take_channel() : context().device().local_listeners().take(socket.fd());
+      active ? socket.take_channel() : context().device().local_listeners().take(ends);
   DeviceFaults* const faults = context().device().faults();
   if (faults) [[unlikely]]
     socket.set_faults(faults->stream(handle_.qp.qp_num, parts_.peer));
   if (DeviceLink* link = context().device().link()) [[unlikely]]
     socket.set_link(link->stream());
-  const std::string_view obstacle =
-      LocalCarrier::obstacle(parts_, parameters, socket.fd(), channel);
+  const std::string_view obstacle = LocalCarrier::obstacle(parts_, parameters, ends, channel);
   // Over TCP the engine's epoll wakes this process. Through shared memory the peer does, and only
   // if it is asked to.
   wakes_itself_ = !obstacle.empty();

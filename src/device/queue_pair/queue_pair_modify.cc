@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "device/addresses.h"
 #include "device/connect/slots.h"
 #include "device/lid.h"
 #include "device/limits.h"
@@ -32,8 +33,10 @@ int refuse_without_connection() {
 }
 
 // Kernels with RoCE look the route up in ibv_modify_qp(3), because they need the next hop's
-// address. A lack of sockets is no answer: the connection is attempted all the same.
+// address. From an address to itself there is always one. A lack of sockets is no answer: the
+// connection is attempted all the same.
 int check_route(const Pairing::Plan& plan) {
+  if (same_host_address(plan.source, plan.destination)) return 0;
   sockaddr_storage source = plan.source;
   const int failed = choose_source(plan.destination, source);
   if (failed == EINVAL) return ENETUNREACH;  // from a loopback address to another network

@@ -78,16 +78,16 @@ TEST(LocalChannel, JoinsTheTwoEndsOfEachConnection) {
   ASSERT_TRUE(listeners.add(listener.fd()));
   auto first = listener.connect("127.0.0.1");
   auto second = listener.connect("127.0.0.1");
-  LocalChannel first_active = LocalChannel::dial(first.first.get());
-  LocalChannel second_active = LocalChannel::dial(second.first.get());
+  LocalChannel first_active = LocalChannel::dial(TcpEnds::of(first.first.get()));
+  LocalChannel second_active = LocalChannel::dial(TcpEnds::of(second.first.get()));
   // Taken in the other order.
-  LocalChannel second_passive = listeners.take(second.second.get());
-  LocalChannel first_passive = listeners.take(first.second.get());
+  LocalChannel second_passive = listeners.take(TcpEnds::of(second.second.get()));
+  LocalChannel first_passive = listeners.take(TcpEnds::of(first.second.get()));
   expect_joined(first_active, first_passive);
   expect_joined(second_active, second_passive);
   EXPECT_EQ(first_active.peer(), getpid());
   EXPECT_EQ(first_passive.peer(), getpid());
-  EXPECT_FALSE(listeners.take(first.second.get()).valid()) << "it was taken before";
+  EXPECT_FALSE(listeners.take(TcpEnds::of(first.second.get())).valid()) << "it was taken before";
 }
 
 TEST(LocalChannel, TheFirstOfTwoLeavesTheOtherInTheQueue) {
@@ -96,10 +96,10 @@ TEST(LocalChannel, TheFirstOfTwoLeavesTheOtherInTheQueue) {
   ASSERT_TRUE(listeners.add(listener.fd()));
   auto first = listener.connect("127.0.0.1");
   auto second = listener.connect("127.0.0.1");
-  LocalChannel first_active = LocalChannel::dial(first.first.get());
-  LocalChannel second_active = LocalChannel::dial(second.first.get());
-  LocalChannel first_passive = listeners.take(first.second.get());
-  LocalChannel second_passive = listeners.take(second.second.get());
+  LocalChannel first_active = LocalChannel::dial(TcpEnds::of(first.first.get()));
+  LocalChannel second_active = LocalChannel::dial(TcpEnds::of(second.first.get()));
+  LocalChannel first_passive = listeners.take(TcpEnds::of(first.second.get()));
+  LocalChannel second_passive = listeners.take(TcpEnds::of(second.second.get()));
   expect_joined(first_active, first_passive);
   expect_joined(second_active, second_passive);
 }
@@ -110,7 +110,7 @@ TEST(LocalChannel, HasNoPeerOnceThisProcessHasAnotherUser) {
   TcpListener listener("127.0.0.1");
   ASSERT_TRUE(listeners.add(listener.fd()));
   auto connection = listener.connect("127.0.0.1");
-  const LocalChannel channel = LocalChannel::dial(connection.first.get());
+  const LocalChannel channel = LocalChannel::dial(TcpEnds::of(connection.first.get()));
   EXPECT_EQ(channel.peer(), getpid());
   constexpr uid_t other = 65534;
   ASSERT_EQ(seteuid(other), 0);
@@ -128,10 +128,10 @@ TEST(LocalChannel, OfTwoAddressesWithOnePortAreNotMixedUp) {
   ASSERT_TRUE(listeners.add(two.fd()));
   auto to_one = one.connect("127.0.0.1");
   auto to_two = two.connect("127.0.0.2");
-  LocalChannel active_two = LocalChannel::dial(to_two.first.get());
-  LocalChannel active_one = LocalChannel::dial(to_one.first.get());
-  LocalChannel passive_one = listeners.take(to_one.second.get());
-  LocalChannel passive_two = listeners.take(to_two.second.get());
+  LocalChannel active_two = LocalChannel::dial(TcpEnds::of(to_two.first.get()));
+  LocalChannel active_one = LocalChannel::dial(TcpEnds::of(to_one.first.get()));
+  LocalChannel passive_one = listeners.take(TcpEnds::of(to_one.second.get()));
+  LocalChannel passive_two = listeners.take(TcpEnds::of(to_two.second.get()));
   expect_joined(active_one, passive_one);
   expect_joined(active_two, passive_two);
 }
@@ -144,8 +144,8 @@ TEST(LocalChannel, ListenersOnAllAddressesAreFound) {
     if (!listener.bound()) GTEST_SKIP() << "no IPv6";
     ASSERT_TRUE(listeners.add(listener.fd())) << listens;
     auto connection = listener.connect(dials);
-    LocalChannel active = LocalChannel::dial(connection.first.get());
-    LocalChannel passive = listeners.take(connection.second.get());
+    LocalChannel active = LocalChannel::dial(TcpEnds::of(connection.first.get()));
+    LocalChannel passive = listeners.take(TcpEnds::of(connection.second.get()));
     expect_joined(active, passive);
   }
 }
@@ -153,12 +153,13 @@ TEST(LocalChannel, ListenersOnAllAddressesAreFound) {
 TEST(LocalChannel, WithoutAListenerThereIsNone) {
   TcpListener listener("127.0.0.1");
   auto connection = listener.connect("127.0.0.1");
-  EXPECT_FALSE(LocalChannel::dial(connection.first.get()).valid());
+  EXPECT_FALSE(LocalChannel::dial(TcpEnds::of(connection.first.get())).valid());
   LocalListeners listeners;
   ASSERT_TRUE(listeners.add(listener.fd()));
-  EXPECT_FALSE(listeners.take(connection.second.get()).valid()) << "its peer has not dialled";
+  EXPECT_FALSE(listeners.take(TcpEnds::of(connection.second.get())).valid())
+      << "its peer has not dialled";
   listeners.remove(listener.fd());
-  EXPECT_FALSE(LocalChannel::dial(connection.first.get()).valid());
+  EXPECT_FALSE(LocalChannel::dial(TcpEnds::of(connection.first.get())).valid());
 }
 
 TEST(LocalChannel, AnAddressIsServedUntilItsLastListenerHasGone) {
@@ -168,7 +169,7 @@ TEST(LocalChannel, AnAddressIsServedUntilItsLastListenerHasGone) {
   ASSERT_TRUE(listeners.add(listener.fd()));
   listeners.remove(listener.fd());
   auto connection = listener.connect("127.0.0.1");
-  EXPECT_TRUE(LocalChannel::dial(connection.first.get()).valid());
+  EXPECT_TRUE(LocalChannel::dial(TcpEnds::of(connection.first.get())).valid());
 }
 
 TEST(LocalChannel, AnAddressOfAnotherDeviceIsNotTaken) {
@@ -182,9 +183,9 @@ TEST(LocalChannel, AnAddressOfAnotherDeviceIsNotTaken) {
 TEST(LocalChannel, NotConnectedSocketsHaveNone) {
   LocalListeners listeners;
   TcpListener listener("127.0.0.1");
-  EXPECT_FALSE(LocalChannel::dial(listener.fd()).valid());
-  EXPECT_FALSE(listeners.take(listener.fd()).valid());
-  EXPECT_FALSE(LocalChannel::dial(-1).valid());
+  EXPECT_FALSE(LocalChannel::dial(TcpEnds::of(listener.fd())).valid());
+  EXPECT_FALSE(listeners.take(TcpEnds::of(listener.fd())).valid());
+  EXPECT_FALSE(LocalChannel::dial(TcpEnds::of(-1)).valid());
 }
 
 int descriptors() {
@@ -199,18 +200,18 @@ TEST(LocalChannel, OffersOfPeersThatHaveGoneAreDropped) {
   TcpListener listener("127.0.0.1");
   ASSERT_TRUE(listeners.add(listener.fd()));
   auto kept = listener.connect("127.0.0.1");
-  LocalChannel kept_active = LocalChannel::dial(kept.first.get());
+  LocalChannel kept_active = LocalChannel::dial(TcpEnds::of(kept.first.get()));
   auto probe = listener.connect("127.0.0.1");
   const int before = descriptors();
   for (int i = 0; i < 600; ++i) {
     auto failed = listener.connect("127.0.0.1");
-    LocalChannel active = LocalChannel::dial(failed.first.get());
+    LocalChannel active = LocalChannel::dial(TcpEnds::of(failed.first.get()));
     EXPECT_TRUE(active.valid());
     active.close();
-    (void)listeners.take(probe.second.get());
+    (void)listeners.take(TcpEnds::of(probe.second.get()));
   }
   EXPECT_LE(descriptors(), before + 4);
-  LocalChannel kept_passive = listeners.take(kept.second.get());
+  LocalChannel kept_passive = listeners.take(TcpEnds::of(kept.second.get()));
   expect_joined(kept_active, kept_passive);
 }
 
@@ -223,8 +224,8 @@ TEST(LocalChannel, OffersOfSilentPeersAreBounded) {
   std::vector<LocalChannel> silent;
   for (int i = 0; i < 400; ++i) {
     auto connection = listener.connect("127.0.0.1");
-    silent.push_back(LocalChannel::dial(connection.first.get()));
-    (void)listeners.take(probe.second.get());
+    silent.push_back(LocalChannel::dial(TcpEnds::of(connection.first.get())));
+    (void)listeners.take(TcpEnds::of(probe.second.get()));
   }
   const int held = descriptors() - before - static_cast<int>(silent.size());
   EXPECT_LE(held, 260);
@@ -235,8 +236,8 @@ TEST(LocalChannel, PassesDescriptorsAndBounds) {
   TcpListener listener("127.0.0.1");
   ASSERT_TRUE(listeners.add(listener.fd()));
   auto connection = listener.connect("127.0.0.1");
-  LocalChannel active = LocalChannel::dial(connection.first.get());
-  LocalChannel passive = listeners.take(connection.second.get());
+  LocalChannel active = LocalChannel::dial(TcpEnds::of(connection.first.get()));
+  LocalChannel passive = listeners.take(TcpEnds::of(connection.second.get()));
   const int files[] = {connection.first.get(), connection.second.get()};
   ASSERT_TRUE(active.send(std::as_bytes(std::span("x")), files));
   const auto message = passive.receive();
@@ -268,12 +269,12 @@ TEST(LocalChannel, TheListenerOfAnotherUserIsRefused) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     if (setuid(65534) != 0) _exit(2);
-    _exit(LocalChannel::dial(connection.first.get()).valid() ? 1 : 0);
+    _exit(LocalChannel::dial(TcpEnds::of(connection.first.get())).valid() ? 1 : 0);
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-  EXPECT_FALSE(listeners.take(connection.second.get()).valid());
+  EXPECT_FALSE(listeners.take(TcpEnds::of(connection.second.get())).valid());
 }
 
 }  // namespace
