@@ -47,8 +47,10 @@ class LocalAgreement {
   State begin();
   // Reads what has come over the channel.
   State advance();
-  // False from when the peer may already rely on this end's agreement.
-  [[nodiscard]] bool may_give_up() const { return !active_ || !offer_taken_; }
+  // Whether the peer may never answer. A passive side has heard of its peer by the channel, so that
+  // it answers or closes, however late; and once an active side has answered, its peer may rely on
+  // that.
+  [[nodiscard]] bool may_give_up() const { return active_ && !offer_taken_; }
   // Once agreed.
   [[nodiscard]] LocalPeer take_peer() { return std::move(peer_); }
   // Once refused: why, as the end of "it stays on TCP, because ...".

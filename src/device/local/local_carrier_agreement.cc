@@ -7,7 +7,7 @@
 namespace weft::device {
 namespace {
 
-// The peer answers as soon as its handshake is done. This is for one that has not opened the
+// The passive side offers as soon as its handshake is done. This is for one that has not opened the
 // channel at all: another program may listen on the same port of another address.
 constexpr std::uint64_t agreement_ns = 1'000'000'000;
 
@@ -51,8 +51,10 @@ void LocalCarrier::begin_agreement(QueuePairLock& lock) {
   token_ = driver_.engine.watch(channel_.fd(), EPOLLIN,
                                 std::make_shared<ChannelWatch>(driver_.queue_pair));
   if (token_ == 0) return stay_on_tcp("there are no descriptors", lock);
-  agreement_end_ns_ = sys::now_ns() + agreement_ns;
-  driver_.engine.call_at(agreement_end_ns_, driver_.queue_pair.lock());
+  if (agreement_->may_give_up()) {
+    agreement_end_ns_ = sys::now_ns() + agreement_ns;
+    driver_.engine.call_at(agreement_end_ns_, driver_.queue_pair.lock());
+  }
   agree(lock);
 }
 
