@@ -17,6 +17,7 @@ Registry::Registry(std::function<device::Context*()> open, const Options& option
 
 // The ids are shut without the lock, because callbacks that run meanwhile may call context().
 void Registry::close() {
+  shared_ports_.withdraw();
   decltype(channels_) channels;
   decltype(identifiers_) identifiers;
   {
@@ -114,6 +115,7 @@ void Registry::remove(Identifier* identifier) {
 
 // If another thread held the lock at the fork, the lists may be incomplete and are not read.
 void Registry::abandon_after_fork() {
+  shared_ports_.abandon_after_fork();
   walk_after_fork(mutex_, [this] {
     for (const auto& [raw, identifier] : identifiers_) identifier->abandon_after_fork();
     for (const auto& [raw, channel] : channels_) channel->abandon_after_fork();

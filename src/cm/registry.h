@@ -14,6 +14,7 @@
 
 #include "cm/cm.h"
 #include "cm/event_channel.h"
+#include "cm/shared_ports.h"
 #include "device/context.h"
 #include "iwarp/handshake.h"
 
@@ -45,6 +46,7 @@ class Registry {
   [[nodiscard]] const device::Settings& settings() { return context()->device().settings(); }
   [[nodiscard]] const Options& options() const { return options_; }
   [[nodiscard]] LiveCounters& counters() { return counters_; }
+  [[nodiscard]] SharedPorts& shared_ports() { return shared_ports_; }
   // The protection domain of ids for which the program names none: rdma_create_qp(3).
   ibv_pd* default_domain();
   // Prints, once for each registry, that a peer accepts TCP connections without speaking MPA, and
@@ -65,6 +67,7 @@ class Registry {
   std::function<device::Context*()> open_;
   Options options_;
   LiveCounters counters_;
+  SharedPorts shared_ports_;
   std::atomic<bool> reported_unacknowledged_{false};
   std::atomic<bool> reported_address_in_use_{false};
   std::atomic<bool> reported_no_mpa_{false};

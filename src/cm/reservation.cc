@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 
@@ -57,21 +58,32 @@ int start_listening(int fd, int backlog) {
   return -sys::listen(fd, backlog);
 }
 
-bool listens_itself(std::uint16_t tcp_port) {
+std::vector<int> own_sockets(std::uint16_t tcp_port) {
   DIR* const list = opendir("/proc/self/fd");
-  if (!list) return false;
-  bool found = false;
-  while (const dirent* entry = found ? nullptr : readdir(list)) {
-    const int fd = std::atoi(entry->d_name);  // 0 for "." and ".."
-    int listening = 0;
-    socklen_t bytes = sizeof listening;
+  if (!list) return {};
+  std::vector<int> found;
+  while (const dirent* entry = readdir(list)) {
+    const int fd = std::atoi(entry->d_name);  // 0 for "." and "..", as for standard input
+    int protocol = 0;
+    socklen_t bytes = sizeof protocol;
     sockaddr_storage local{};
-    found = sys::get_option(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &bytes) >= 0 &&
-            listening != 0 && sys::local_address(fd, &local) >= 0 &&
-            device::port_of(local) == tcp_port;
+    sockaddr_storage peer{};
+    if (sys::get_option(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &bytes) < 0) continue;
+    if (protocol != IPPROTO_TCP || sys::local_address(fd, &local) < 0) continue;
+    if (device::port_of(local) != tcp_port || sys::peer_address(fd, &peer) >= 0) continue;
+    if (std::ranges::find(found, fd) == found.end()) found.push_back(fd);
   }
   closedir(list);
   return found;
+}
+
+bool listens_itself(std::uint16_t tcp_port) {
+  return std::ranges::any_of(own_sockets(tcp_port), [](int fd) {
+    int listening = 0;
+    socklen_t bytes = sizeof listening;
+    return sys::get_option(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &bytes) >= 0 &&
+           listening != 0;
+  });
 }
 
 }  // namespace weft::cm

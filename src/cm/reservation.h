@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "device/system.h"
 
@@ -23,6 +24,8 @@ int reserve(sockaddr_storage& address, const SocketOptions& options,
 // Makes a bound socket listen. 0 or an errno value.
 int start_listening(int fd, int backlog);
 
+// The TCP sockets of this process that are bound to the port and not connected.
+[[nodiscard]] std::vector<int> own_sockets(std::uint16_t tcp_port);
 // A socket of this process listens on the port, by whatever address.
 [[nodiscard]] bool listens_itself(std::uint16_t tcp_port);
 

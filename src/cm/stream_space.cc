@@ -8,22 +8,38 @@
 namespace weft::cm {
 
 int StreamSpace::bind(sockaddr_storage& tcp_address) {
-  const int failed = reserve(tcp_address, state_.options, reserved_);
+  SharedPorts& ports = state_.registry->shared_ports();
+  const bool ipv6_only = state_.options.ipv6_only;
+  int failed = reserve(tcp_address, state_.options, reserved_);
+  if (failed == EADDRINUSE && ports.share(tcp_address, ipv6_only)) failed = 0;
   if (failed == EADDRINUSE) state_.registry->report_address_in_use(tcp_address);
+  if (failed == 0) ports.add({tcp_address, ipv6_only, state_.owner(), this});
   return failed;
 }
 
 // TCP's own queue is as long as the system allows: where it is full, a client loses a second.
 int StreamSpace::listen(std::size_t backlog) {
-  sockaddr_storage tcp{};
-  device::sys::local_address(reserved_.get(), &tcp);
-  if (const int failed = start_listening(reserved_.get(), SOMAXCONN)) {
-    if (failed == EADDRINUSE) state_.registry->report_address_in_use(tcp);
-    return failed;
+  if (reserved_.valid()) {
+    sockaddr_storage tcp{};
+    device::sys::local_address(reserved_.get(), &tcp);
+    if (const int failed = start_listening(reserved_.get(), SOMAXCONN)) {
+      if (failed == EADDRINUSE) state_.registry->report_address_in_use(tcp);
+      return failed;
+    }
   }
   state_.stage = Stage::listening;
   listener_ = make_listener(backlog);
   return listener_->start();
+}
+
+void StreamSpace::leave_port() {
+  std::shared_ptr<device::Listener> listener;
+  {
+    const std::lock_guard lock(state_.mutex);
+    reserved_.reset();
+    listener = listener_;
+  }
+  if (listener) listener->close_socket();
 }
 
 void StreamSpace::apply_reuse_address() {
@@ -146,6 +162,7 @@ int StreamSpace::answer_disconnection(std::unique_lock<std::mutex>& lock) {
 void StreamSpace::shut(Stage last) {
   std::shared_ptr<device::Listener> listener;
   std::shared_ptr<device::QueuePair> queue_pair;
+  state_.registry->shared_ports().remove(this);
   {
     const std::lock_guard lock(state_.mutex);
     reserved_.reset();

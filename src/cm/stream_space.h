@@ -27,6 +27,8 @@ class StreamSpace final : public PortSpace {
   int listen(std::size_t backlog) override;
   void apply_reuse_address() override;
   int adopt(device::sys::Descriptor connection) override;
+  // A socket of the program takes the place of this id's: connections come by adopt() from now on.
+  void leave_port();
   int connect(ConnectParameters parameters) override {
     return active_.connect(std::move(parameters), reserved_);
   }
@@ -50,7 +52,9 @@ class StreamSpace final : public PortSpace {
                        const std::shared_ptr<device::InboundHandshake>& inbound);
 
   IdState& state_;
-  device::sys::Descriptor reserved_;  // the bound socket, until it listens or connects
+  // The bound socket, until it listens or connects. Not valid where the program's own socket has
+  // the port: SharedPorts.
+  device::sys::Descriptor reserved_;
   std::shared_ptr<device::Listener> listener_;
   StreamAttachment stream_;
   ActiveSide active_;

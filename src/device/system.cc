@@ -196,6 +196,10 @@ std::ptrdiff_t receive_message(int fd, msghdr& message) {
 }
 
 // Looks at one byte without consuming it. An error other than "nothing yet" means a reset.
+std::ptrdiff_t peek(int fd, void* at, std::size_t bytes) {
+  return call(SYS_recvfrom, fd, at, bytes, MSG_PEEK | MSG_DONTWAIT, nullptr, nullptr);
+}
+
 bool peer_closed(int fd) {
   if (SimulatedKernel::owns(fd)) [[unlikely]]
     return in_simulation([&](auto& kernel) { return kernel.peer_closed(fd); });

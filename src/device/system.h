@@ -35,6 +35,8 @@ std::ptrdiff_t receive(int fd, std::span<const iovec> pieces);  // never blocks
 // For datagrams, with addresses and ancillary data; they never block.
 std::ptrdiff_t send_message(int fd, const msghdr& message);
 std::ptrdiff_t receive_message(int fd, msghdr& message);
+// Copies the next bytes and leaves them in the socket; never blocks.
+std::ptrdiff_t peek(int fd, void* at, std::size_t bytes);
 bool peer_closed(int fd);  // true at the end of the stream or after a reset; consumes nothing
 std::ptrdiff_t read(int fd, void* at, std::size_t bytes);
 // Never blocks, whatever the mode of the descriptor: -EAGAIN if there is nothing to read.

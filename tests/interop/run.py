@@ -34,6 +34,7 @@ import half_spoken  # noqa: F401
 import hostile  # noqa: F401
 import hostile_layers  # noqa: F401
 import hostile_pairs  # noqa: F401
+import iscsi  # noqa: F401
 import killed  # noqa: F401
 import killed_peer  # noqa: F401
 import left_to_kernel  # noqa: F401
@@ -50,8 +51,10 @@ import qperf  # noqa: F401
 import rdmacm_utils  # noqa: F401
 import refusals  # noqa: F401
 import rsockets  # noqa: F401
+import rpma  # noqa: F401
 import sandboxes  # noqa: F401
 import services  # noqa: F401
+import shared_ports  # noqa: F401
 import sockets  # noqa: F401
 import storage  # noqa: F401
 import sysfs  # noqa: F401

@@ -41,6 +41,14 @@ int Listener::start() {
   return token_ == 0 && plan_.socket.valid() ? ENOMEM : 0;
 }
 
+void Listener::close_socket() {
+  on_ready(EPOLLIN);
+  const std::lock_guard lock(mutex_);
+  pause();
+  if (std::exchange(has_local_, false)) device_.local_listeners().remove(plan_.socket.get());
+  plan_.socket.reset();
+}
+
 // The handshakes are cancelled without this lock, because they call this listener with their own
 // held.
 void Listener::stop() {

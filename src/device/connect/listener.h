@@ -37,6 +37,9 @@ class Listener final : public Pollable, public std::enable_shared_from_this<List
   int adopt(sys::Descriptor connection);
   // Closes the socket and every connection that is not a request yet.
   void stop();
+  // Closes the socket, once what waits in TCP's queue is accepted. Connections only come by adopt()
+  // from then on.
+  void close_socket();
   // The application has fetched a request, so there is room for another.
   void request_fetched();
   void abandon_after_fork();
