@@ -8,6 +8,8 @@
 #include "cm/addrinfo.h"
 #include "cm/answer.h"
 #include "cm/cm.h"
+#include "cm/ports.h"
+#include "device/addresses.h"
 
 namespace weft::cm {
 namespace {
@@ -199,6 +201,28 @@ int AddressInfo::find(const char* node, const char* service, const rdma_addrinfo
   cm::freeaddrinfo(info);
   errno = kept;
   return failed;
+}
+
+bool AddressInfo::means_this_host(const char* node, const char* service,
+                                  const rdma_addrinfo& info) {
+  sockaddr_storage source{};
+  if (!node || service || !take_address(info.ai_src_addr, source)) return false;
+  sockaddr_storage numeric{};
+  return device::is_loopback_address(source) && !device::parse_address(node, numeric);
+}
+
+bool AddressInfo::set_source(rdma_addrinfo& info, const sockaddr_storage& address) {
+  sockaddr* made = nullptr;
+  socklen_t bytes = 0;
+  if (!copy_address(reinterpret_cast<const sockaddr*>(&address), device::length_of(address), made,
+                    bytes)) {
+    return false;
+  }
+  std::free(info.ai_src_addr);
+  info.ai_src_addr = made;
+  info.ai_src_len = bytes;
+  info.ai_family = address.ss_family;
+  return true;
 }
 
 void freeaddrinfo(rdma_addrinfo* info) {

@@ -2,6 +2,7 @@
 // their event.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "cm/address_search.h"
 #include "cm/addrinfo.h"
@@ -283,7 +284,16 @@ void Manager::destroy_ep(rdma_cm_id* id) {
 
 int Manager::getaddrinfo(const char* node, const char* service, const rdma_addrinfo* hints,
                          rdma_addrinfo** result) {
-  return AddressInfo::find(node, service, hints, result);
+  const int failed = AddressInfo::find(node, service, hints, result);
+  if (failed != 0 || !AddressInfo::means_this_host(node, service, **result)) return failed;
+  device::Context* const context = registry_->context();
+  if (!context || context->device().addresses().empty()) return 0;
+  // The first address leads; it is a loopback one only where the host or the user has no other.
+  const sockaddr_storage& first = context->device().addresses().front().address;
+  if (hints && hints->ai_family != 0 && hints->ai_family != first.ss_family) return 0;
+  if (AddressInfo::set_source(**result, first)) return 0;
+  freeaddrinfo(std::exchange(*result, nullptr));
+  return answer(ENOMEM);
 }
 
 int Manager::resolve_addrinfo(rdma_cm_id* id, const char* node, const char* service,

@@ -387,6 +387,27 @@ TEST_F(AddressInfo, PassiveFillsTheSource) {
   cm::freeaddrinfo(info);
 }
 
+// libfabric asks so for the address that it announces to other hosts. A number keeps its meaning,
+// and so does the name with a port.
+TEST_F(AddressInfo, LocalhostWithoutAPortIsTheDevicesAddress) {
+  const sockaddr_storage& first = device_->addresses().front().address;
+  rdma_addrinfo hints{};
+  hints.ai_flags = RAI_PASSIVE;
+  hints.ai_family = first.ss_family;
+  const auto source_of = [&](const char* node, const char* service) {
+    rdma_addrinfo* info = nullptr;
+    EXPECT_EQ(manager_->getaddrinfo(node, service, &hints, &info), 0);
+    sockaddr_storage source{};
+    if (info) std::memcpy(&source, info->ai_src_addr, info->ai_src_len);
+    cm::freeaddrinfo(info);
+    return source;
+  };
+  EXPECT_TRUE(device::same_host_address(source_of("localhost", nullptr), first));
+  EXPECT_TRUE(device::is_loopback_address(source_of("localhost", "7471")));
+  if (first.ss_family != AF_INET) return;
+  EXPECT_TRUE(device::is_loopback_address(source_of("127.0.0.1", nullptr)));
+}
+
 TEST_F(AddressInfo, ServiceNamesAndSourcesAreUnderstood) {
   rdma_addrinfo hints{};
   auto from = ipv4("127.0.0.9", 0);

@@ -72,25 +72,28 @@ def greeting_iwarp(stage):
     need(counts["Write"] >= 1, "no Write")
 
 
-def _pingpong(provider, kind, look, counter="received"):
-    def run(stage):
-        """libfabric's own provider for verbs. With -c each message is compared."""
-        port = harness.free_port()
-        statistics = stage.scratch("stats.json")
-        options = ("--personality", look)
-        common = ("-p", provider, "-e", kind, "-I", 50, "-c")
-        server = stage.start("server", "fi_pingpong", *common, "-B", port, options=options,
-                             env={"WEFT_STATS": statistics})
-        server.await_listening(port)
-        client = stage.start("client", "fi_pingpong", *common, "-P", port, "127.0.0.1",
-                             options=options)
-        client.finish()
-        server.finish()
-        done = sum(pair[name]["operations"]
-                   for pair in json.loads(pathlib.Path(statistics).read_text())["queue_pairs"]
-                   for name in (counter, "peer_reads"))
-        need(done >= 50, f"not on the device: {done} operations")
-    return run
+def converse(stage, provider, kind, look, places=(None, None), address="127.0.0.1"):
+    """libfabric's own provider for verbs. With -c each message is compared. The server names no
+    address of its own: the provider finds one, and the client is told."""
+    port = harness.free_port()
+    statistics = stage.scratch("stats.json")
+    options = ("--personality", look)
+    common = ("-p", provider, "-e", kind, "-I", 50, "-c")
+    server = stage.start("server", "fi_pingpong", *common, "-B", port, options=options,
+                         place=places[0], env={"WEFT_STATS": statistics})
+    server.await_listening(port)
+    client = stage.start("client", "fi_pingpong", *common, "-P", port, address, options=options,
+                         place=places[1])
+    client.finish()
+    server.finish()
+    done = sum(pair[name]["operations"]
+               for pair in json.loads(pathlib.Path(statistics).read_text())["queue_pairs"]
+               for name in ("received", "peer_reads"))
+    need(done >= 50, f"not on the device: {done} operations")
+
+
+def _pingpong(provider, kind, look):
+    return lambda stage: converse(stage, provider, kind, look)
 
 
 for _name, _provider, _kind in (("msg", "verbs", "msg"), ("rxm", "verbs;ofi_rxm", "rdm")):

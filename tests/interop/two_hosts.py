@@ -6,6 +6,7 @@ other by loopback.
 
 import cases
 import harness
+import libfabric
 import perftest
 import pingpong
 import rdmacm_utils
@@ -74,3 +75,15 @@ add_rping("roce_ipv6", "ipv6", _ROCE, _ROCE)
 add_rping("iwarp", "ipv4", _IWARP, _IWARP)
 add_rping("iwarp_server_roce_client", "ipv4", _IWARP, _ROCE)
 add_rping("roce_server_iwarp_client", "ipv4", _ROCE, _IWARP)
+
+
+def add_libfabric(name, provider, kind, look):
+    def converse(stage, places):
+        libfabric.converse(stage, provider, kind, look, places, places[0].ipv4)
+
+    cases.add(f"fi_pingpong.two_hosts_{name}_{look}", on_two_hosts(converse))
+
+
+for _look in ("roce", "iwarp"):
+    add_libfabric("msg", "verbs", "msg", _look)
+    add_libfabric("rxm", "verbs;ofi_rxm", "rdm", _look)
