@@ -27,7 +27,7 @@ PACKAGES = {
     "mpich": "mpich", "openmpi": "openmpi-bin",
     "ibstat": "infiniband-diags", "ibstatus": "infiniband-diags",
     "qperf": "qperf", "fio": "fio", "qemu": "qemu-system-x86", "dtest": "dapl2-utils",
-    "fi_pingpong": "libfabric-bin", "librpma": "librpma0", "tgt": "tgt",
+    "fi_pingpong": "libfabric-bin", "librpma": "librpma0", "tgt": "tgt", "ceph": "ceph-mon",
 }
 
 
