@@ -364,6 +364,54 @@ TEST_F(ReplyChecks, WritesEndWhereTheReplySays) {
   expect_only(finding::written_beyond_reply, {3, 5});
 }
 
+// The snap length leaves the headers of large packets, which say where the bytes were written.
+MadeCapture large_packets_cut(MadeCapture capture) {
+  constexpr std::size_t large_bytes = 900;
+  constexpr std::size_t left_bytes = 70;
+  for (MadePacket& packet : capture) {
+    if (packet.bytes.size() > large_bytes) packet.bytes.resize(left_bytes);
+  }
+  return capture;
+}
+
+void expect_only_in_cut_captures(const TrafficScript& script, std::string_view kind) {
+  for (const MadeCapture& capture : {iwarp_capture(script), roce_capture(script)}) {
+    const RpcLog log = followed(large_packets_cut(capture));
+    ASSERT_EQ(log.findings.size(), 1U) << log.all();
+    EXPECT_EQ(log.findings[0].kind, kind) << log.all();
+  }
+}
+
+TEST_F(RpcChecks, CutWritesEndWhereTheReplySays) {
+  asks.lists.writes = {{{1, 2'000, 0x1000}}};
+  tells.lists.writes = {{{1, 800, 0x1000}}};
+  ask();
+  script.write(server, 1, 0x1000, pattern(1'000));
+  tell();
+  expect_only_in_cut_captures(script, finding::written_beyond_reply);
+}
+
+TEST_F(RpcChecks, UnusedSegmentsCarryNothingThatWasCut) {
+  asks.lists.reply = Chunk{{1, 2'000, 0x1000}};
+  tells.lists.reply = Chunk{{1, 0, 0x1000}};
+  ask();
+  script.write(server, 1, 0x1000, pattern(1'000));
+  tell();
+  expect_only_in_cut_captures(script, finding::unused_chunk_written);
+}
+
+TEST_F(RpcChecks, CutWritesThatTheReplyReportsAreNoFinding) {
+  asks.lists.writes = {{{1, 2'000, 0x1000}}};
+  tells.lists.writes = {{{1, 1'000, 0x1000}}};
+  ask();
+  script.write(server, 1, 0x1000, pattern(1'000));
+  tell();
+  for (const MadeCapture& capture : {iwarp_capture(script), roce_capture(script)}) {
+    const RpcLog log = followed(large_packets_cut(capture));
+    EXPECT_EQ(log.findings.size(), 0U) << log.all();
+  }
+}
+
 TEST_F(ReplyChecks, WritesStayInTheSegment) {
   script.write(server, 1, 0x1000 + 90, pattern(20));
   tells.lists.writes[0][0].length = 100;

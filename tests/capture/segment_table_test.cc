@@ -49,7 +49,7 @@ TEST_F(SegmentTableTest, KeepsSegmentsOfOneHandleApartByAddress) {
   const auto bytes = pattern(100);
   EXPECT_EQ(table.place(7, 5000, bytes).segment, other.segment);
   EXPECT_TRUE(table.find(7, 5000)->complete());
-  EXPECT_TRUE(table.find(7, 1000)->untouched());
+  EXPECT_EQ(table.find(7, 1000)->reached(), 0U);
 }
 
 TEST_F(SegmentTableTest, ForgetsWhatWasThereWhenMemoryIsRegisteredAnew) {
@@ -59,8 +59,29 @@ TEST_F(SegmentTableTest, ForgetsWhatWasThereWhenMemoryIsRegisteredAnew) {
       table.add({{.handle = 7, .length = 80, .offset = 1000}, SegmentUse::write, 0, 2});
   EXPECT_TRUE(anew.replaced);
   EXPECT_EQ(table.size(), 1U);
-  EXPECT_TRUE(anew.segment->untouched());
+  EXPECT_EQ(anew.segment->reached(), 0U);
   EXPECT_EQ(anew.segment->length(), 80U);
+}
+
+// A retransmitted call may give its memory a greater length, up to where other memory is.
+TEST_F(SegmentTableTest, ForgetsWhatALongerSegmentOverlaps) {
+  table.add({{.handle = 7, .length = 100, .offset = 1000}, SegmentUse::read, 4, 1});
+  table.add({{.handle = 7, .length = 100, .offset = 1200}, SegmentUse::read, 4, 2});
+  table.add({{.handle = 7, .length = 100, .offset = 5000}, SegmentUse::read, 4, 3});
+  table.place(7, 1200, pattern(100));
+  const auto longer =
+      table.add({{.handle = 7, .length = 250, .offset = 1000}, SegmentUse::read, 4, 1});
+  EXPECT_TRUE(longer.known);
+  EXPECT_TRUE(longer.replaced);
+  EXPECT_EQ(table.size(), 2U);
+  EXPECT_EQ(longer.segment->length(), 250U);
+  EXPECT_EQ(table.find(7, 1220), longer.segment);
+  EXPECT_EQ(longer.segment->reached(), 0U);
+  EXPECT_NE(table.find(7, 5000), longer.segment);
+  const auto again =
+      table.add({{.handle = 7, .length = 250, .offset = 1000}, SegmentUse::read, 4, 1});
+  EXPECT_TRUE(again.known);
+  EXPECT_FALSE(again.replaced);
 }
 
 TEST_F(SegmentTableTest, TakesBytesWithAndWithoutPadding) {

@@ -39,10 +39,10 @@ class WEFT_API ByteMap {
   [[nodiscard]] std::uint64_t present(std::uint64_t size) const;
   // Returns whether all bytes in [0, size) are stored.
   [[nodiscard]] bool complete(std::uint64_t size) const { return present(size) == size; }
-  // Returns whether no byte is stored. Bytes that were cut or dropped are not stored.
-  [[nodiscard]] bool empty() const { return extents_.empty(); }
   // Returns the offset after the last stored byte; 0 if no byte is stored.
   [[nodiscard]] std::uint64_t end() const;
+  // Returns the offset after the last byte that was on the wire, stored or not; 0 if there was none.
+  [[nodiscard]] std::uint64_t reached() const;
   // Returns a copy of [begin, end), in which holes are zeros and flaws.
   [[nodiscard]] Assembled take(std::uint64_t begin, std::uint64_t end) const;
   // Removes all bytes and flaws, and returns the bytes to the budget.

@@ -120,10 +120,9 @@ class WEFT_API Segment {
   [[nodiscard]] std::uint64_t present() const { return bytes_.present(length()); }
   // Returns whether all bytes of the segment are stored.
   [[nodiscard]] bool complete() const { return present() == length(); }
-  // Returns the offset, from address(), after the last stored byte; 0 if no byte is stored.
-  [[nodiscard]] std::uint64_t end() const { return bytes_.end(); }
-  // Returns whether no byte is stored. Bytes that were cut or dropped are not stored.
-  [[nodiscard]] bool untouched() const { return bytes_.empty(); }
+  // Returns the offset, from address(), after the last byte that traffic has placed, stored or not:
+  // the snap length may have cut it. Returns 0 if there was none.
+  [[nodiscard]] std::uint64_t reached() const { return bytes_.reached(); }
   // Returns whether all `size` bytes from `address` on are stored.
   [[nodiscard]] bool holds(std::uint64_t address, std::uint64_t size) const;
   // Returns the first `length` bytes, or all if the segment is shorter; Padding::with appends the

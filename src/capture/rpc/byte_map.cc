@@ -110,6 +110,12 @@ std::uint64_t ByteMap::end() const {
   return extents_.empty() ? 0 : extents_.rbegin()->first + extents_.rbegin()->second.size();
 }
 
+std::uint64_t ByteMap::reached() const {
+  std::uint64_t last = end();
+  for (const FlawedRange& range : notes_) last = std::max(last, range.end);
+  return last;
+}
+
 // Appends zeros for a gap; parts of it with a note get its flaw, and the rest is missing.
 void ByteMap::append_gap(Assembled& out, std::uint64_t begin, std::uint64_t end) const {
   while (begin < end) {

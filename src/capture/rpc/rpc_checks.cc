@@ -126,12 +126,12 @@ struct ReplyCheck {
                              returned.length, offered.length));
     }
     const Segment* there = memory.find(offered, call);
-    if (there != nullptr && there->end() > returned.length) {
+    if (there != nullptr && there->reached() > returned.length) {
       report.add(
           returned.length == 0 ? finding::unused_chunk_written : finding::written_beyond_reply, rpc,
           fmt::format("reports {} bytes of a {} as written, but RDMA Writes reached "
                       "byte {}",
-                      returned.length, name, there->end()));
+                      returned.length, name, there->reached()));
     }
     // If bytes are missing, the capture may have lost a Write in between, so the gap proves
     // nothing.

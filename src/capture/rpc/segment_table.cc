@@ -31,11 +31,10 @@ SegmentTable::Added SegmentTable::add(const SegmentDescription& description) {
     const bool same_place = at->address() == description.target.offset;
     if (same_place && at->description().call == description.call &&
         at->description().use == description.use) {
-      at->set_length(description.target.length);
-      return {&*at, true, false};
-    }
-    // The memory was registered again, so the old segment belongs to an operation that has ended.
-    if (same_place || overlap(at->description().target, description.target)) {
+      added.segment = &*at;
+      added.known = true;
+    } else if (same_place || overlap(at->description().target, description.target)) {
+      // The memory was registered again, so the old segment belongs to an operation that has ended.
       added.replaced = true;
       forget_requests_of(&*at);
       segments_.erase(at);
@@ -43,6 +42,10 @@ SegmentTable::Added SegmentTable::add(const SegmentDescription& description) {
       continue;
     }
     ++i;
+  }
+  if (added.known) {
+    added.segment->set_length(description.target.length);
+    return added;
   }
   segments_.emplace_back(description, *budget_);
   same_handle.push_back(std::prev(segments_.end()));
