@@ -41,7 +41,8 @@ class WEFT_API ByteMap {
   [[nodiscard]] bool complete(std::uint64_t size) const { return present(size) == size; }
   // Returns the offset after the last stored byte; 0 if no byte is stored.
   [[nodiscard]] std::uint64_t end() const;
-  // Returns the offset after the last byte that was on the wire, stored or not; 0 if there was none.
+  // Returns the offset after the last byte that was on the wire, stored or not; 0 if there was
+  // none.
   [[nodiscard]] std::uint64_t reached() const;
   // Returns a copy of [begin, end), in which holes are zeros and flaws.
   [[nodiscard]] Assembled take(std::uint64_t begin, std::uint64_t end) const;

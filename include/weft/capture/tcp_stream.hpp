@@ -42,6 +42,8 @@ class WEFT_API TcpStream {
     std::uint64_t window_bytes = 1ULL << 30;   // RFC 7323 §2.3: no window is larger
     // Without a SYN: packets to collect before the first byte is chosen.
     std::uint64_t gather_packets = 16;
+    // The same if the capture is out of order: then the SYN, or an earlier segment, may come late.
+    std::uint64_t late_gather_packets = 1024;
     // Timeout for acknowledged bytes to count as not captured, in packets.
     std::uint64_t patience_packets = 1024;
   };
@@ -70,12 +72,33 @@ class WEFT_API TcpStream {
   void finish_at(std::uint32_t sequence) { end_ = position_of(sequence); }
   // The other side has acknowledged everything before `sequence`. Returns false if that is not new.
   bool acknowledge(std::uint32_t sequence);
+  // The sender has sent everything before `position` (it has reset the connection there), so what
+  // is missing of it is awaited.
+  void sent_before(std::uint64_t position) {
+    if (running() && position <= next_ + limits_.held_bytes) {
+      acknowledged_ = std::max(acknowledged_, position);
+    }
+  }
+  // Returns whether everything before `position` was delivered, or is known to be missing. A FIN
+  // counts as one byte.
+  [[nodiscard]] bool passed(std::uint64_t position) const {
+    return next_ >= position || (at_end() && position == *end_ + 1);
+  }
+  // Returns whether a segment waits, or one is missing that the other side has acknowledged.
+  [[nodiscard]] bool waits() const { return !held_.empty() || awaits_acknowledged(); }
 
   // Delivers the stored segments that are in order; returns true if there were any.
   bool deliver(const TcpStream& other, StreamReader& reader);
   // Returns true if nothing waits in this stream, and it waits for nothing.
   [[nodiscard]] bool settled() const {
     return (phase_ == Phase::running || absent()) && held_.empty() && acknowledged_ <= next_;
+  }
+  // Returns whether the capture has shown, before the first byte was chosen, that it is out of
+  // order.
+  [[nodiscard]] bool out_of_order() const { return out_of_order_; }
+  // The capture is out of order, as the other direction shows.
+  void set_out_of_order() {
+    if (!absent()) out_of_order_ = true;
   }
   // Gives up waiting for segments that did not come in time. Call it for each packet of the
   // connection, with its number, unless settled(). Returns true if something was delivered.
@@ -135,10 +158,15 @@ class WEFT_API TcpStream {
   [[nodiscard]] bool reached(std::uint64_t position) const {
     return absent() || (phase_ == Phase::running && next_ >= position);
   }
+  // Returns whether an acknowledgement up to this position shows that the capture is out of order.
+  [[nodiscard]] bool shows_disorder(std::uint64_t position) const;
   // Returns true if many packets came, but none of this direction: the capture has only the other
   // one.
   [[nodiscard]] bool absent() const {
-    return phase_ == Phase::unseen && gathered_packets_ >= limits_.gather_packets;
+    return phase_ == Phase::unseen && gathered_packets_ >= gather_packets();
+  }
+  [[nodiscard]] std::uint64_t gather_packets() const {
+    return out_of_order_ ? limits_.late_gather_packets : limits_.gather_packets;
   }
   void hold(const Segment& segment, std::uint64_t begin);
   void hold_piece(const Segment& segment, std::uint64_t begin, std::uint64_t from,
@@ -157,6 +185,7 @@ class WEFT_API TcpStream {
   const Limits& limits_;
   Budget& budget_;
   Phase phase_ = Phase::unseen;
+  bool out_of_order_ = false;
   // The low half of a position is the sequence number. The high half begins at 1, so that there are
   // positions before the first one seen.
   std::uint64_t next_ = 0;

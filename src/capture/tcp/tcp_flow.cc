@@ -55,7 +55,7 @@ bool TcpFlows::Flow::succeeded_by(const TcpSegment& segment) const {
   // The SYN itself takes a sequence number, so the first byte has the next one.
   const std::uint32_t sequence = segment.header.sequence + 1;
   if (own.stream.from_the_start()) return *own.stream.first_sequence() != sequence;
-  if (over_) return true;
+  if (over_ || reset_) return true;
   const std::uint64_t begin = own.stream.position_of(sequence);
   return packets_ > late_syn_packets || begin > own.stream.position() ||
          own.stream.position() - begin > late_syn_bytes;
@@ -85,19 +85,47 @@ void TcpFlows::Flow::on_segment(const TcpSegment& segment) {
   watch_probe(side, segment);
   watch_window(side, segment);
   if (segment.wire_bytes > 0) take_payload(side, segment);
-  if (header.has(fin)) {
-    own.stream.finish_at(header.sequence + (header.has(syn) ? 1 : 0) +
-                         static_cast<std::uint32_t>(segment.wire_bytes));
-  }
+  if (header.has(fin)) take_end(side, segment);
+  share_disorder();
   if (!own.stream.settled() || !peer.stream.settled()) settle(segment.stamp);
-  // The bytes that are held were sent before the reset, so they are delivered before it is
-  // reported.
-  if (header.has(rst) && !over_) {
-    give_up_all(segment.stamp);
-    over_ = true;
-    reader_->on_reset(side, segment.stamp);
-  }
+  if (header.has(rst) && !over_ && !reset_) on_reset(side, segment);
   check_finished(segment.stamp);
+  if (reset_ && !over_ && !is_early(*reset_)) report_reset(*reset_, segment.stamp);
+}
+
+// The sequence number of a reset is that of the next byte which its sender would have sent (RFC
+// 9293 §3.10.7). If the capture holds that, or anything before the reset, later, the reset waits
+// for it.
+void TcpFlows::Flow::on_reset(Side side, const TcpSegment& segment) {
+  TcpStream& own = half(side).stream;
+  const EarlyReset reset{side, segment.stamp, own.position_of(segment.header.sequence)};
+  own.sent_before(reset.position);
+  if (!is_early(reset)) return report_reset(reset, segment.stamp);
+  reset_ = reset;
+}
+
+bool TcpFlows::Flow::is_early(const EarlyReset& reset) const {
+  if (!a_.stream.running() || !b_.stream.running()) return false;
+  const TcpStream& own = half(reset.side).stream;
+  const bool possible = reset.position <= own.acknowledged();
+  return (possible && !own.passed(reset.position)) || a_.stream.waits() || b_.stream.waits();
+}
+
+// The bytes that are held were sent before the reset, so they are delivered before it is reported.
+void TcpFlows::Flow::report_reset(const EarlyReset& reset, const Stamp& now) {
+  give_up_all(now);
+  check_finished(now);
+  if (over_) return;
+  over_ = true;
+  reader_->on_reset(reset.side, reset.stamp);
+}
+
+// A direction whose beginning is not known yet waits longer for it if the other one is out of
+// order.
+void TcpFlows::Flow::share_disorder() {
+  if (a_.stream.running() && b_.stream.running()) return;
+  if (a_.stream.out_of_order()) b_.stream.set_out_of_order();
+  if (b_.stream.out_of_order()) a_.stream.set_out_of_order();
 }
 
 // A window of 0 is the same with each scale. That of a SYN is not scaled, and a side that resets or
@@ -154,6 +182,18 @@ void TcpFlows::Flow::take_payload(Side side, const TcpSegment& segment) {
   if (repeated > 0) reader_->on_repeat(side, segment.stamp, repeated);
 }
 
+// Sets the end of a direction. Where nothing else of it was captured, the FIN shows where it is.
+void TcpFlows::Flow::take_end(Side side, const TcpSegment& segment) {
+  TcpStream& own = half(side).stream;
+  const std::uint32_t end = segment.header.sequence + (segment.header.has(syn) ? 1 : 0) +
+                            static_cast<std::uint32_t>(segment.wire_bytes);
+  if (!own.seen()) {
+    own.add({.stamp = segment.stamp, .sequence = end, .bytes = {}}, half(other(side)).stream,
+            half(side).direction);
+  }
+  own.finish_at(end);
+}
+
 // Delivers what is in order, alternately for both directions, because each may wait for the other.
 // The timeouts are applied once.
 void TcpFlows::Flow::settle(const Stamp& stamp) {
@@ -199,6 +239,7 @@ void TcpFlows::Flow::finish(const Stamp& stamp) {
   if (!reader_->indifferent()) {
     give_up_all(stamp);
     check_finished(stamp);
+    if (reset_) report_reset(*reset_, stamp);
   }
   reader_->on_end(stamp);
 }

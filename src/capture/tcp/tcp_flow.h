@@ -3,6 +3,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 
 #include "weft/capture/tcp_flows.hpp"
 
@@ -48,6 +49,12 @@ class TcpFlows::Flow {
     bool window_closed = false;
     std::uint64_t foreign_segments = 0;  // consecutive segments that cannot belong to the stream
   };
+  // A reset that the capture holds before what its sender had sent.
+  struct EarlyReset {
+    Side side = Side::a;
+    Stamp stamp;
+    std::uint64_t position = 0;  // its sender had sent everything before it
+  };
 
   [[nodiscard]] Half& half(Side side) { return side == Side::a ? a_ : b_; }
   [[nodiscard]] const Half& half(Side side) const { return side == Side::a ? a_ : b_; }
@@ -56,7 +63,12 @@ class TcpFlows::Flow {
   void watch_window(Side side, const TcpSegment& segment);
   void watch_probe(Side side, const TcpSegment& segment);
   void take_payload(Side side, const TcpSegment& segment);
+  void take_end(Side side, const TcpSegment& segment);
   void report_late(Side side, const TcpSegment& segment);
+  void on_reset(Side side, const TcpSegment& segment);
+  void report_reset(const EarlyReset& reset, const Stamp& now);
+  [[nodiscard]] bool is_early(const EarlyReset& reset) const;
+  void share_disorder();
   void settle(const Stamp& stamp);
   void give_up_all(const Stamp& stamp);
   void check_finished(const Stamp& stamp);
@@ -67,6 +79,7 @@ class TcpFlows::Flow {
   Half a_;
   Half b_;
   std::uint64_t packets_ = 0;
+  std::optional<EarlyReset> reset_;
   bool over_ = false;
 };
 

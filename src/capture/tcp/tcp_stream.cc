@@ -37,6 +37,9 @@ bool TcpStream::add(const Segment& segment, const TcpStream& other, StreamReader
       repeated_bytes_ += std::min(end, next_) - begin;
       if (end <= next_) return true;
     }
+    if (begin > next_) set_out_of_order();
+  } else if (!held_.empty() && begin < held_.rbegin()->first) {
+    set_out_of_order();
   }
   hold(segment, begin);
   return true;
@@ -46,9 +49,17 @@ bool TcpStream::add(const Segment& segment, const TcpStream& other, StreamReader
 bool TcpStream::acknowledge(std::uint32_t sequence) {
   refer_to(sequence);
   const std::uint64_t position = position_of(sequence);
+  if (phase_ != Phase::running && shows_disorder(position)) set_out_of_order();
   if (position <= acknowledged_ || position > next_ + limits_.window_bytes) return false;
   acknowledged_ = position;
   return true;
+}
+
+// While segments are gathered, acknowledgements of a capture in order do not go back, and none is
+// beyond what was seen.
+bool TcpStream::shows_disorder(std::uint64_t position) const {
+  if (position < acknowledged_) return true;
+  return !held_.empty() && position > held_.rbegin()->first + held_.rbegin()->second.size();
 }
 
 // Stores the parts that are not stored yet: of overlapping segments the first one counts.
@@ -140,9 +151,9 @@ bool TcpStream::awaits_acknowledged() const {
 // Applies the limits and timeouts of each phase. In phase gathering the lowest sequence number
 // becomes the beginning.
 bool TcpStream::watch(std::uint64_t packet, const Stamp& stamp, StreamReader& reader) {
-  if (phase_ == Phase::unseen) return ++gathered_packets_ == limits_.gather_packets;
+  if (phase_ == Phase::unseen) return ++gathered_packets_ == gather_packets();
   if (phase_ == Phase::gathering) {
-    if (++gathered_packets_ < limits_.gather_packets && !too_much_held()) return false;
+    if (++gathered_packets_ < gather_packets() && !too_much_held()) return false;
     phase_ = Phase::running;
     if (!held_.empty()) next_ = held_.begin()->first;
     return true;
@@ -183,7 +194,7 @@ bool TcpStream::gives_up_before(const TcpStream& other) const {
 bool TcpStream::give_up(const Stamp& stamp, StreamReader& reader) {
   if (phase_ == Phase::unseen) {
     const bool news = !absent();
-    gathered_packets_ = limits_.gather_packets;
+    gathered_packets_ = limits_.late_gather_packets;
     return news;
   }
   if (phase_ == Phase::gathering) {
