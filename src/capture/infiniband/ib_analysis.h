@@ -112,8 +112,12 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
   void add_unpaired(const Unpaired& one);
   void pass_on_undecided(Flow& flow);
   void pass_on_undecided(Flow& one, Flow& other);
-  // Drops the undecided packets of a flow, because its queue pair number was assigned anew.
-  void drop_undecided(const FlowKey& key, Flow& flow);
+  // Drops the undecided packets of a flow that are older than `time_ns`, because its queue pair
+  // number was assigned anew.
+  void drop_undecided(const FlowKey& key, Flow& flow, std::int64_t time_ns);
+  // Returns the connection of a flow, if the request for it is only captured late.
+  [[nodiscard]] static IbConnection* requested_late(const Flow& flow,
+                                                    const IbManager::Request& request);
   IbConnection& add_connection(Connection connection);
   // Reports everything that is open of the connection.
   void finish(Connected& connected);

@@ -44,6 +44,8 @@ class IbAnswers {
   // to there were passed on, and none was lost.
   void add(const Origin& origin, const IbSegment& segment, bool may_come, bool was_passed);
   void on_requests_lost() { requests_lost_ = true; }
+  // Returns whether a response lacks packets, or waits for its request.
+  [[nodiscard]] bool waits() const { return !open_.empty() || !early_.empty(); }
   // Call it for each packet of the connection.
   void watch(const Origin& origin);
   void finish(const Origin& origin);

@@ -1,6 +1,7 @@
 #include "capture/infiniband/ib_connection.h"
 
 #include <algorithm>
+#include <array>
 
 namespace weft::capture {
 namespace {
@@ -90,6 +91,7 @@ void IbConnection::on_packet(Side side, const IbSegment& segment) {
   catch_up();
   watch(segment.stamp);
   if (path_.mtu_bytes() != 0) connection_.mtu_bytes = path_.mtu_bytes();
+  if (ending_ && !waits()) finish_end();
 }
 
 // Stores a packet of this side while requests of the other side wait for a missing one, or a
@@ -262,13 +264,33 @@ void IbConnection::watch(const Stamp& stamp) {
 void IbConnection::end(const Stamp& stamp, Connection::End end) {
   if (ended_) return;
   ended_ = true;
+  ending_ = stamp;
   if (connection_.end != Connection::End::terminated) connection_.end = end;
-  finish();
+  if (!waits()) finish_end();
+}
+
+// After a fatal NAK open requests have no response.
+bool IbConnection::waits() const {
+  const bool may_answer = connection_.end != Connection::End::terminated;
+  return std::ranges::any_of(std::array{&a_, &b_}, [&](const Half* one) {
+    return one->order.waits() || (may_answer && one->answers.waits()) || !one->delayed.empty();
+  });
+}
+
+void IbConnection::finish_end() {
+  const Stamp stamp = *ending_;
+  ending_.reset();
+  finish_halves();
   shared_.sink.on_end(origin(Side::a, stamp), false);
   shared_.sink.on_end(origin(Side::b, stamp), false);
 }
 
 void IbConnection::finish() {
+  if (ending_) return finish_end();
+  finish_halves();
+}
+
+void IbConnection::finish_halves() {
   // Each direction stops waiting; the packets that are passed on may make the other direction wait
   // again.
   catch_up();

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 
 #include "capture/infiniband/ib_answers.h"
 #include "capture/infiniband/ib_order.h"
@@ -40,6 +41,9 @@ class IbConnection {
     half(side).order.begin(psn);
     half(side).answers.begin_with_handshake();
   }
+  // Sets which side has requested the connection: a, if nothing else is known.
+  void set_active(Side side) { active_ = side; }
+  [[nodiscard]] Side active() const { return active_; }
   void set_mtu(std::uint32_t mtu_bytes) { path_.set(mtu_bytes); }
 
   void on_packet(Side side, const IbSegment& segment);
@@ -48,10 +52,16 @@ class IbConnection {
   // Returns whether a packet of the side can belong to this connection. If not, a new connection
   // uses the same queue pair numbers.
   [[nodiscard]] bool plausible(Side side, const IbSegment& segment) const;
+  // Returns whether `psn` can be the first PSN of the side, as far as its packets show.
+  [[nodiscard]] bool may_begin(Side side, std::uint32_t psn) const {
+    return half(side).order.may_begin(psn);
+  }
   // Returns whether the side has sent a request with this PSN, which a response would answer.
   [[nodiscard]] bool has_requested(Side side, std::uint32_t psn) const {
     return half(side).order.covers(psn);
   }
+  // The sides have closed the connection. If the capture lacks packets that were sent before, it
+  // may hold them later, so what is open is reported when they have come or at the end.
   void end(const Stamp& stamp, Connection::End end);
   void finish();
 
@@ -86,13 +96,18 @@ class IbConnection {
   void on_answer(const Origin& origin, const IbSegment& segment);
   void on_acknowledge(const Origin& origin, const IbSegment& segment);
   void watch(const Stamp& stamp);
+  [[nodiscard]] bool waits() const;
+  void finish_end();
+  void finish_halves();
 
   Shared& shared_;
   Connection& connection_;
   IbPath path_;
   Half a_;
   Half b_;
+  Side active_ = Side::a;
   bool ended_ = false;
+  std::optional<Stamp> ending_;  // it was closed then, and something waits
 };
 
 }  // namespace weft::capture

@@ -25,6 +25,10 @@ Transport transport_of(const wire::CmRequest& request) {
   return Transport::rc;
 }
 
+// How much later than the traffic of its connection a message of the connection manager may be
+// captured.
+constexpr std::int64_t most_late_ns = 100'000'000;
+
 bool are_opposite(const auto& one, const auto& other) {
   return one.source == other.destination && one.destination == other.source;
 }
@@ -298,19 +302,46 @@ void IbAnalysis::pass_on_undecided(Flow& one, Flow& other) {
   for (; at != of_one.end(); ++at) pass_on(one, *at);
 }
 
-void IbAnalysis::drop_undecided(const FlowKey& key, Flow& flow) {
-  for (const HeldIbSegment& one : flow.undecided) shared_.budget.give_back(one.bytes());
-  flow.undecided.clear();
+void IbAnalysis::drop_undecided(const FlowKey& key, Flow& flow, std::int64_t time_ns) {
+  const auto first_left = std::ranges::find_if(
+      flow.undecided, [&](const auto& one) { return one.get().stamp.time_ns >= time_ns; });
+  for (auto one = flow.undecided.begin(); one != first_left; ++one) {
+    shared_.budget.give_back(one->bytes());
+  }
+  flow.undecided.erase(flow.undecided.begin(), first_left);
   std::erase(undecided_, key);
 }
 
 // --- The connection manager ----------------------------------------------------------------------
+
+// A capture that is out of order may hold the traffic of a connection before its REQ.
+IbConnection* IbAnalysis::requested_late(const Flow& flow, const IbManager::Request& request) {
+  if (!flow.connection) return nullptr;
+  const Connection& known = flow.connection->connection();
+  if (known.beginning != Connection::Beginning::traffic || known.frames == 0) return nullptr;
+  const bool recent = known.first.time_ns >= request.envelope.stamp.time_ns - most_late_ns;
+  return recent && flow.connection->may_begin(flow.side, request.message.starting_psn)
+             ? flow.connection
+             : nullptr;
+}
 
 // A REQ names the queue pair of the active side, so packets to it belong to side b of this
 // connection.
 IbConnection& IbAnalysis::on_request(const IbManager::Request& request) {
   const HostAddress& active = request.envelope.source;
   const HostAddress& passive = request.envelope.destination;
+  const FlowKey key{passive, active, request.message.local_qp};
+  Flow& flow = flows_[key];
+  if (IbConnection* const late = requested_late(flow, request)) {
+    late->set_active(other(flow.side));
+    late->count(request.envelope.stamp);
+    late->begin(flow.side, request.message.starting_psn);
+    Connection& known = late->connection();
+    known.beginning = Connection::Beginning::handshake;
+    known.offer(late->active()) = offer_of(request.message, request.private_data);
+    late->set_mtu(request.message.path_mtu_bytes());
+    return *late;
+  }
   IbConnection& connection =
       add_connection({.transport = transport_of(request.message),
                       .a = {.address = active, .number = request.message.local_qp},
@@ -321,9 +352,8 @@ IbConnection& IbAnalysis::on_request(const IbManager::Request& request) {
                       .answer_within_ns = request.message.answer_within_ns()});
   connection.count(request.envelope.stamp);
   connection.begin(Side::b, request.message.starting_psn);
-  const FlowKey key{passive, active, request.message.local_qp};
-  Flow& flow = flows_[key];
-  drop_undecided(key, flow);  // it was sent before this connection was requested
+  // What is older was sent before this connection was requested.
+  drop_undecided(key, flow, request.envelope.stamp.time_ns - most_late_ns);
   bind(key, flow, connection, Side::b);
   add_unpaired({key, &connection, Side::b});
   return connection;
@@ -332,12 +362,19 @@ IbConnection& IbAnalysis::on_request(const IbManager::Request& request) {
 // A REP names the queue pair of the passive side, which completes the connection.
 void IbAnalysis::on_established(IbConnection& connection, const IbManager::Reply& reply) {
   Connection& known = connection.connection();
-  known.offer_b = offer_of(reply.message, reply.private_data);
-  connection.begin(Side::a, reply.message.starting_psn);
-  const FlowKey key{known.a.address, known.b.address, reply.message.local_qp};
+  const Side active = connection.active();
+  const Endpoint& passive = known.endpoint(other(active));
+  known.offer(other(active)) = offer_of(reply.message, reply.private_data);
+  connection.begin(active, reply.message.starting_psn);
+  const FlowKey key{known.endpoint(active).address, passive.address, reply.message.local_qp};
   Flow& flow = flows_[key];
-  attach(key, flow, connection, Side::a);
-  pass_on_undecided(flow);
+  attach(key, flow, connection, active);
+  const auto back = flows_.find({key.destination, key.source, known.endpoint(active).number});
+  if (back != flows_.end() && back->second.connection == &connection) {
+    pass_on_undecided(flow, back->second);
+  } else {
+    pass_on_undecided(flow);
+  }
 }
 
 }  // namespace weft::capture

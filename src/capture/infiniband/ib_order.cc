@@ -20,8 +20,14 @@ constexpr std::uint64_t position_base = 1ULL << 32;
 }  // namespace
 
 void IbOrder::begin(std::uint32_t psn) {
-  if (begun()) return;
-  first_ = next_ = position_base + psn;
+  if (!begun()) {
+    first_ = next_ = position_base + psn;
+    return;
+  }
+  const std::uint64_t position = position_of(psn);
+  if (!origin_open_ || position > next_ || !near(psn)) return;
+  first_ = next_ = position;
+  origin_open_ = false;
 }
 
 bool IbOrder::near(std::uint32_t psn) const {

@@ -53,7 +53,8 @@ class IbOrder {
   IbOrder& operator=(const IbOrder&) = delete;
   ~IbOrder() { budget_.give_back(held_bytes_); }
 
-  // Sets the PSN of the first packet, unless it is known.
+  // Sets the PSN of the first packet, unless it is known. The message with it may come late: then
+  // it ends the wait for lower PSNs.
   void begin(std::uint32_t psn);
   // Call it before add(). Returns whether this packet shows that the lowest captured PSN is the
   // first one; then stored packets may be ready, which come before this one.
@@ -82,6 +83,10 @@ class IbOrder {
   // Returns whether the PSN is so close to the next one that it can belong to this queue pair, even
   // if requests were lost or repeated.
   [[nodiscard]] bool near(std::uint32_t psn) const;
+  // Returns whether `psn` can be the first one: no request before it was seen.
+  [[nodiscard]] bool may_begin(std::uint32_t psn) const {
+    return !begun() || (near(psn) && position_of(psn) <= first_);
+  }
   // Returns whether the request was seen: delivered or waiting.
   [[nodiscard]] bool covers(std::uint32_t psn) const;
   // Returns whether the request, or a Read of which it repeats the rest, is waiting.
@@ -92,6 +97,8 @@ class IbOrder {
   // Returns whether the request was delivered or given up.
   [[nodiscard]] bool passed(std::uint32_t psn) const { return begun() && position_of(psn) < next_; }
   [[nodiscard]] bool waiting() const { return !held_.empty(); }
+  // Returns whether a request waits, or one is missing that the responder has acknowledged.
+  [[nodiscard]] bool waits() const { return waiting() || (begun() && acknowledged_ > next_); }
   // Returns whether something waits for a missing packet.
   [[nodiscard]] bool blocked() { return waiting() && !ready(); }
   // Returns whether the packet that waits for a missing one was captured before `frame`.
