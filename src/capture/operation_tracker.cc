@@ -195,10 +195,23 @@ void OperationTracker::report_unconfirmed(Half& own) {
 }
 
 void OperationTracker::report_unanswered(Half& own) {
-  own.requests.front().outcome = Operation::Outcome::unanswered;
+  end_unanswered(own, own.requests.front());
   report(own.requests.front());
   own.requests.pop_front();
   --waiting_;
+}
+
+// On iWARP responses have no number. One that cannot be assigned to a request may belong to any
+// request before it, so such a Read need not be without a response.
+void OperationTracker::end_unanswered(const Half& own, Operation& operation) const {
+  operation.outcome = Operation::Outcome::unanswered;
+  if (connections_[operation.connection].transport != Transport::iwarp) return;
+  if (operation.kind != Operation::Kind::read) return;
+  if (operation.start.frame >= own.unassigned_frame) return;
+  operation.outcome = Operation::Outcome::incomplete;
+  const std::uint64_t bytes = std::max(operation.bytes, operation.requested_bytes);
+  operation.missing_bytes += bytes - operation.bytes;
+  operation.bytes = bytes;
 }
 
 // Above the limit all sides report half of what waits, so that the next call does not have to.
@@ -283,7 +296,10 @@ void OperationTracker::on_atomic_request(const Origin& origin, const AtomicReque
 // captured.
 void OperationTracker::on_read_part(const Origin& origin, const ReadPart& part) {
   Half& requester = peer(origin);
-  if (!part.known) return;
+  if (!part.known) {
+    requester.unassigned_frame = std::max(requester.unassigned_frame, origin.stamp.frame);
+    return;
+  }
   const auto found = std::ranges::find_if(
       requester.requests, [&](const Operation& known) { return known.message == part.request; });
   if (found == requester.requests.end()) return;
@@ -407,9 +423,7 @@ void OperationTracker::report_all(Half& own) {
   }
   own.unconfirmed.clear();
   for (Operation& operation : own.requests) {
-    if (operation.outcome != Operation::Outcome::refused) {
-      operation.outcome = Operation::Outcome::unanswered;
-    }
+    if (operation.outcome != Operation::Outcome::refused) end_unanswered(own, operation);
     report(operation);
   }
   own.requests.clear();

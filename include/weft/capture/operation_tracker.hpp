@@ -66,6 +66,8 @@ class WEFT_API OperationTracker final : public TrafficSink {
     std::uint64_t confirmed_position = 0;
     bool has_confirmed = false;
     Stamp confirmed_at;
+    // The last frame with a response to this side that cannot be assigned to a request; 0: none.
+    std::uint64_t unassigned_frame = 0;
   };
   struct Pair {
     Half a;
@@ -88,6 +90,8 @@ class WEFT_API OperationTracker final : public TrafficSink {
   // Reports the oldest waiting operation as it is.
   void report_unconfirmed(Half& half);
   void report_unanswered(Half& half);
+  // Sets the outcome of a request without a whole response.
+  void end_unanswered(const Half& half, Operation& operation) const;
   // Counts one more waiting operation; reports older ones if that exceeds the limit.
   void count_waiting();
 

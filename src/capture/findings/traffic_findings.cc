@@ -86,6 +86,20 @@ bool lacks_repeats(const Connection& requested, const ConnectionTable& connectio
                              [&](const Connection& one) { return one.last.time_ns > repeated_ns; });
 }
 
+// Returns whether the capture has packets that may be those of the silent side: packets of
+// InfiniBand name the receiving queue pair only, and too few of them show which connection they
+// belong to.
+bool may_have_packets(const Connection& connection, Side silent,
+                      const ConnectionTable& connections) {
+  if (connection.transport == Transport::iwarp) return false;
+  return std::ranges::any_of(connections, [&](const Connection& one) {
+    const bool only_a = one.side_frames[0] > 0 && one.side_frames[1] == 0 && !one.a.known;
+    return only_a && one.id != connection.id && one.transport == connection.transport &&
+           one.a.address == connection.endpoint(silent).address &&
+           one.b.address == connection.endpoint(other(silent)).address;
+  });
+}
+
 // Returns ", which cost 3.00 ms"; empty if it cost nothing.
 std::string cost_text(std::int64_t cost_ns) {
   return cost_ns > 0 ? fmt::format(", which cost {}", duration_text(cost_ns)) : std::string();
@@ -354,9 +368,15 @@ void TrafficFindings::report_connection(const Connection& connection) {
   const std::vector<Stamp> last{connection.last};
   const Side silent = connection.side_frames[0] == 0 ? Side::a : Side::b;
   if (lacks_direction(connection) && !half(connection.id, silent).cut) {
+    const std::string name = endpoint_name(connection.id, silent);
     report(finding::one_direction, connection.id, {connection.first},
-           fmt::format("The capture has no packet from {}, so nothing is known about its answers.",
-                       endpoint_name(connection.id, silent)));
+           may_have_packets(connection, silent, connections_)
+               ? fmt::format("The capture does not show which packets are from {}, so nothing is "
+                             "known about its answers.",
+                             name)
+               : fmt::format(
+                     "The capture has no packet from {}, so nothing is known about its answers.",
+                     name));
   }
   switch (connection.end) {
     case Connection::End::reset:
