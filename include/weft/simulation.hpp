@@ -1,5 +1,24 @@
 // Hosts with devices in memory, under a virtual clock and a seed: for unit tests of programs that
-// use verbs. No socket and no thread is made, and the same seed gives the same run.
+// use verbs, connections, messages or streams. No socket is made, and the same seed gives the same
+// run. There are two ways to use it.
+//
+// Programs (Host::run()) are processes on the hosts, each with a thread, of which one runs at a
+// time: where a program waits, another one goes on, or the clock moves. They use rdma_cm,
+// weft::connection, weft::message and weft::stream as they do elsewhere, with timeouts of virtual
+// time:
+//
+//   simulation::World world({.seed = 7});
+//   const auto there = world.add_host(), here = world.add_host();
+//   there.run([] {
+//     connection::Listener listener({"", 7174});
+//     auto peer = listener.accept(1h);
+//     ...
+//   }, "server");
+//   here.run([&] { auto peer = connection::connect({there.address(), 7174}, 10s); ... }, "client");
+//   world.run();
+//
+// Devices (Host::open()) are used by the thread of the test itself, for programs of verbs. No
+// thread is made then:
 //
 //   simulation::World world({.seed = 7});
 //   auto a = world.add_host();
@@ -10,11 +29,12 @@
 //
 // The contexts and everything made from them are those of the embedded device, with the real
 // structures of verbs.h: RC, UC, XRC and UD queue pairs with all of their checks and errors. Only
-// the clock, random numbers, TCP and UDP are replaced. rdma_cm does not exist here: creating an id
-// fails with ENODEV.
+// the clock, random numbers, TCP and UDP are replaced. Outside of programs rdma_cm does not exist
+// here: creating an id fails with ENODEV.
 //
-// A world belongs to the thread that has made it. While it exists, devices that this thread uses
-// must belong to it; other threads are not affected, and may have worlds of their own.
+// A world belongs to the thread that has made it, and to its programs. While it exists, devices
+// that this thread uses must belong to it; other threads are not affected, and may have worlds of
+// their own.
 #pragma once
 
 #include <chrono>
@@ -49,7 +69,8 @@ struct Options {
   std::optional<std::uint64_t> seed{};
   Link link{};  // between all hosts, and within each
   // A poll that finds nothing carries out the next event, so that a program which polls until
-  // something is there needs no change. Otherwise only World::step() and its relatives do.
+  // something is there needs no change. Otherwise only World::step() and its relatives do, and a
+  // program must not poll without end.
   bool polls_advance = true;
 };
 
@@ -61,6 +82,19 @@ class Host {
   // port_offset and gids have no effect. Throws Error as open_own_device() does, and
   // std::logic_error in another thread than that of the world.
   [[nodiscard]] WEFT_API verbs::Context open(const DeviceOptions& options = {}) const;
+  // Starts a process that calls `program` in a thread of its own. It runs from the next event on,
+  // and its end is that of the process: what it has not closed is closed then. Several may run on
+  // one host, each with a device of its own. `name` is for messages; `device` as for open(): the
+  // environment sets no option of it.
+  //
+  // The program waits by calls of Weft, or by sleep_for(); a wait by other means, as for a mutex or
+  // in poll(2), keeps all programs from running. Threads that it starts must not use Weft. Host
+  // names are not looked up: addresses are numeric.
+  //
+  // An exception that leaves the program comes out of the World's function that was carrying out
+  // events. Throws std::logic_error where the world is over.
+  WEFT_API void run(std::function<void()> program, const std::string& name = "program",
+                    const DeviceOptions& device = {}) const;
   [[nodiscard]] WEFT_API std::string address() const;  // "10.0.0.1"
 
  private:
@@ -71,8 +105,15 @@ class Host {
   std::size_t number_;
 };
 
+// In a program: waits for this time. In the thread of a world: as World::run_for(). In other
+// threads: really sleeps.
+WEFT_API void sleep_for(std::chrono::nanoseconds duration);
+
 // Not thread-safe. Contexts and what was made from them may be destroyed before or after it; after
-// it they do nothing any more.
+// it they do nothing any more. Programs that have not ended are killed by the destructor.
+//
+// Programs may call its functions, but not those that carry out events: these throw
+// std::logic_error there.
 class World {
  public:
   // Throws std::logic_error where this thread has a world already, Error(EINVAL) where WEFT_SEED
@@ -88,12 +129,20 @@ class World {
   // none, or taken.
   WEFT_API Host add_host(const std::string& address = {});
 
+  // --- Programs
+
+  // Carries out events until all programs have ended. Throws the exception that one of them has
+  // ended with; Error(EDEADLK) where programs wait and nothing will ever happen any more, and
+  // Error(ETIMEDOUT) where some have not ended after `limit` of virtual time, both with the names
+  // of these programs.
+  WEFT_API void run(std::chrono::nanoseconds limit = std::chrono::hours(24));
+
   // --- Time
 
   // Since the world was made. It moves with events only.
   [[nodiscard]] WEFT_API std::chrono::nanoseconds now() const;
   // Carries out the next event, and moves the clock to it. False where nothing will ever happen
-  // again by itself.
+  // again by itself. This function and the next two throw what a program has ended with.
   WEFT_API bool step();
   // Carries out events until `done` returns true, for at most `limit` of virtual time. Returns what
   // `done` has returned last; false as well where nothing happens any more.
@@ -107,10 +156,14 @@ class World {
   // --- Failures
 
   // The processes of the host end, as by SIGKILL: their connections end, and peers are refused.
-  // Their contexts go on accepting calls, without any effect, and receive nothing any more.
-  // Host::open() starts a new process.
+  // Contexts of Host::open() go on accepting calls, without any effect, and receive nothing any
+  // more. The call in which a program waits ends by an exception that is no std::exception, so that
+  // its stack unwinds; what its destructors do has no effect on peers. They, and functions that are
+  // noexcept, must not wait at that moment. A program that kills its own host ends in this call.
+  // Host::open() and Host::run() start new processes.
   WEFT_API void kill(const Host& host);
-  [[nodiscard]] WEFT_API bool is_alive(const Host& host) const;  // it has a process
+  // It has a process: a device of Host::open(), or a program that has not ended.
+  [[nodiscard]] WEFT_API bool is_alive(const Host& host) const;
   // The latency, rate and losses between two hosts, in both directions, for what is sent from now
   // on.
   WEFT_API void set_link(const Host& a, const Host& b, const Link& link);
@@ -135,6 +188,10 @@ class World {
   [[nodiscard]] WEFT_API std::uint64_t trace() const;
 
  private:
+  void check_outside() const;
+  bool carry_out(std::optional<std::uint64_t> until_ns);
+  [[nodiscard]] std::string programs() const;
+
   std::uint64_t seed_;
   std::shared_ptr<Network> network_;
   std::uint64_t began_ns_;

@@ -3,23 +3,37 @@
 // (device/system.h), and those for a simulation end here. So all of it runs unchanged: connecting,
 // the protocol, timeouts, faults.
 //
-// A simulation belongs to one thread. Outside of it a call costs one comparison and a branch.
+// A simulation belongs to one thread, and to those of its programs, of which one runs at a time.
+// Outside of it a call costs one comparison and a branch.
 #pragma once
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/event_fd.h"
 
 namespace weft {
+
+// Thrown where a program of a simulation waits although it was killed, so that it unwinds. No
+// std::exception: a program that catches errors and tries again must end as well.
+struct ProgramKilled {};
+
+// A timer of a simulation. Its descriptor is readable from the time on, as that of timerfd(2).
+struct SimulatedTimer {
+  EventFd event;
+  std::uint64_t due_ns = 0;  // 0: not set
+};
 
 // Not thread-safe: for the thread that has entered it. Calls with a descriptor return what the
 // system call of that name returns, or -errno.
@@ -87,9 +101,27 @@ class SimulatedKernel : public std::enable_shared_from_this<SimulatedKernel> {
 
   // The program has looked for something that is not there yet.
   virtual void polled() = 0;
-  // The program waits: carries out the next event. False where there is none until `until_ns`, to
-  // which the clock has moved then, or none at all.
-  virtual bool step(std::optional<std::uint64_t> until_ns) = 0;
+  // The same for a look that often precedes a wait.
+  virtual void looked() = 0;
+  // The program waits, as ppoll(2) for descriptors of the real kernel; the simulation goes on
+  // meanwhile. Returns the number of entries, 0 at `until_ns`, or -errno: EDEADLK where nothing
+  // will ever happen again, ECANCELED in a program that was killed.
+  [[nodiscard]] virtual int poll(std::span<pollfd> entries,
+                                 std::optional<std::uint64_t> until_ns) = 0;
+  // Makes the timer readable at its time, unless that is changed before.
+  virtual void start(const std::shared_ptr<SimulatedTimer>& timer) = 0;
+
+  // --- Programs, each a process with a thread (simulation/programs.h)
+
+  // What these layers keep for the process that runs now. Each is destroyed with the process, in
+  // this order and in its thread.
+  enum class Keeper : std::uint8_t { stream, provider };
+  // Null outside of programs.
+  [[nodiscard]] virtual std::shared_ptr<void>* kept(Keeper keeper) = 0;
+  // Starts a thread of the process that runs now, which ends with it.
+  virtual void start_thread(std::function<void()> function) = 0;
+  // Throws ProgramKilled where the calling program was killed, unless it unwinds already.
+  virtual void end_if_killed() = 0;
 
  private:
   [[nodiscard]] static SimulatedKernel* of_this_thread();

@@ -4,12 +4,14 @@
 #include <chrono>
 #include <vector>
 
+#include "weft/deadline.hpp"
+
 namespace weft {
 namespace {
 
 // CLOCK_MONOTONIC, as WaitLoop has it: steady_clock of libstdc++ reads that.
 WaitLoop::Time now() {
-  const auto since = std::chrono::steady_clock::now().time_since_epoch();
+  const auto since = steady_now().time_since_epoch();
   return static_cast<WaitLoop::Time>(std::chrono::nanoseconds(since).count());
 }
 

@@ -183,6 +183,15 @@ rdma_event_channel* create_event_channel() {
   return channel;
 }
 
+// The layers of C++ call it, in place of rdma_create_event_channel(3).
+rdma_event_channel* create_event_channel_on(ibv_context* context) {
+  Call call("rdma_create_event_channel");
+  if (!call.may_use(context)) return errno = EINVAL, nullptr;
+  rdma_event_channel* const channel = below().create_event_channel_on(context);
+  if (channel) call.made({.kind = Kind::event_channel, .handle = channel});
+  return channel;
+}
+
 void destroy_event_channel(rdma_event_channel* channel) {
   Call call("rdma_destroy_event_channel");
   if (!call.may_use(channel)) return;
@@ -258,6 +267,7 @@ void hook_connections(provider::Table& table) {
   table.create_id = create_id;
   table.destroy_id = destroy_id;
   table.create_event_channel = create_event_channel;
+  table.create_event_channel_on = create_event_channel_on;
   table.destroy_event_channel = destroy_event_channel;
   table.get_cm_event = get_cm_event;
   table.ack_cm_event = ack_cm_event;

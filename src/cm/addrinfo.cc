@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/simulated_kernel.h"
 #include "cm/addrinfo.h"
 #include "cm/answer.h"
 #include "cm/cm.h"
@@ -48,7 +49,9 @@ int protocol(int port_space, int type) {
 addrinfo to_system(const rdma_addrinfo& hints) {
   addrinfo system{};
   if (hints.ai_flags & RAI_PASSIVE) system.ai_flags |= AI_PASSIVE;
-  if (hints.ai_flags & RAI_NUMERICHOST) system.ai_flags |= AI_NUMERICHOST;
+  // A simulation has no name server.
+  const bool numeric = (hints.ai_flags & RAI_NUMERICHOST) != 0 || SimulatedKernel::current();
+  if (numeric) system.ai_flags |= AI_NUMERICHOST;
   system.ai_family = hints.ai_family;
   system.ai_socktype = socket_type(hints.ai_qp_type);
   system.ai_protocol = protocol(hints.ai_port_space, system.ai_socktype);

@@ -20,6 +20,7 @@ class Context;
 
 namespace weft::cm {
 
+class Channel;
 class Registry;
 
 struct Options {
@@ -46,6 +47,8 @@ struct Counters {
 const char* event_str(rdma_cm_event_type event);
 void freeaddrinfo(rdma_addrinfo* info);
 
+// Ids and channels belong to the device of the manager that has made them. The calls for existing
+// ones work with any manager of the process.
 class Manager {
  public:
   // `context` is called when the device is first needed. It opens the device, and returns the same
@@ -57,6 +60,8 @@ class Manager {
   Manager& operator=(const Manager&) = delete;
 
   [[nodiscard]] Counters counters() const;
+  // Ids or event channels exist.
+  [[nodiscard]] bool has_objects() const;
   // In the child after fork(): ids and channels that existed before may only be destroyed. Call it
   // after Device::abandon_after_fork(), which has closed the descriptors.
   void abandon_after_fork();
@@ -129,6 +134,7 @@ class Manager {
   int get_remote_ece(rdma_cm_id* id, ibv_ece* ece);
 
  private:
+  [[nodiscard]] const std::shared_ptr<Registry>& registry_of(const Channel& channel) const;
   int await_cm_event(rdma_event_channel* channel, rdma_cm_event** event);
 
   int complete(rdma_cm_id* id);

@@ -21,8 +21,8 @@ void Event::set_private_data(Bytes bytes, std::size_t least) {
   event.param.conn.private_data_len = static_cast<std::uint8_t>(size);
 }
 
-std::shared_ptr<Channel> Channel::create() {
-  auto made = std::make_shared<Channel>();
+std::shared_ptr<Channel> Channel::create(std::shared_ptr<Registry> registry) {
+  auto made = std::make_shared<Channel>(std::move(registry));
   if (made->handle_.channel.fd >= 0) return made;
   errno = EMFILE;
   return nullptr;

@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "base/bytes.h"
 #include "device/completion/event_queue.h"
@@ -14,6 +16,7 @@
 namespace weft::cm {
 
 class Identifier;
+class Registry;
 
 // An event, from push() to rdma_ack_cm_event(3).
 struct Event {
@@ -35,14 +38,18 @@ struct Event {
 // later events are lost, but nothing else happens.
 class Channel : public std::enable_shared_from_this<Channel> {
  public:
-  [[nodiscard]] static std::shared_ptr<Channel> create();
-  Channel() { handle_.channel.fd = events_.fd(); }
+  // For ids of this registry. Null with errno set where no descriptor is left.
+  [[nodiscard]] static std::shared_ptr<Channel> create(std::shared_ptr<Registry> registry);
+  explicit Channel(std::shared_ptr<Registry> registry) : registry_(std::move(registry)) {
+    handle_.channel.fd = events_.fd();
+  }
 
   [[nodiscard]] rdma_event_channel* handle() { return &handle_.channel; }
   [[nodiscard]] static Channel* of(rdma_event_channel* channel) {
     return reinterpret_cast<Handle*>(channel)->owner;
   }
 
+  [[nodiscard]] const std::shared_ptr<Registry>& registry() const { return registry_; }
   void push(std::unique_ptr<Event> event) { events_.push(std::move(event)); }
   // Takes the next event. The caller must have taken a token from the descriptor; null where the
   // event was withdrawn meanwhile. Counts the event as delivered to its owner.
@@ -63,7 +70,11 @@ class Channel : public std::enable_shared_from_this<Channel> {
   // a moment until the thread is there, so that it does not use a destroyed channel.
   void await_reader() const;
 
-  void abandon_after_fork() { events_.abandon_after_fork(); }
+  void abandon_after_fork() {
+    abandoned_ = true;
+    events_.abandon_after_fork();
+  }
+  [[nodiscard]] bool abandoned() const { return abandoned_; }
 
  private:
   struct Handle {
@@ -71,6 +82,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
     Channel* owner = nullptr;
   };
 
+  const std::shared_ptr<Registry> registry_;
+  bool abandoned_ = false;
   std::atomic<int> readers_{0};
   std::atomic<int> last_reader_{0};  // thread id; 0: none yet
   Handle handle_{.channel = {}, .owner = this};

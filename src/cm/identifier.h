@@ -33,6 +33,8 @@ class Identifier final : public std::enable_shared_from_this<Identifier> {
     return reinterpret_cast<IdState::Handle*>(id)->owner;
   }
 
+  [[nodiscard]] const std::shared_ptr<Registry>& registry() const { return state_->registry; }
+
   // Events. Each delivered one is acknowledged once.
   void count_delivered() { delivered_.count(); }
   void acknowledge() { delivered_.acknowledge(); }

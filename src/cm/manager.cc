@@ -19,6 +19,7 @@ namespace {
 // not be asleep.
 void prepare_to_wait(device::Engine& engine, int fd) {
   if (engine.mode() != device::ProgressMode::manual) return engine.expect_sleep();
+  if (engine.simulated()) return;  // sys::await_token() carries out what happens
   // The program waits by itself and expects EAGAIN where there is no event.
   if (device::sys::nonblocking(fd)) return;
   // How long arriving data may wait while this thread looks only at its own descriptor.
@@ -59,20 +60,31 @@ Counters Manager::counters() const {
           .requests_dropped = live.requests_dropped};
 }
 
+bool Manager::has_objects() const {
+  return registry_->has_objects();
+}
+
 void Manager::abandon_after_fork() {
   registry_->abandon_after_fork();
 }
 
 rdma_event_channel* Manager::create_event_channel() {
-  const auto channel = Channel::create();
+  const auto channel = Channel::create(registry_);
   if (!channel) return nullptr;
   registry_->add(channel);
   return channel->handle();
 }
 
+// A channel from before fork(2) belongs to the registry of the parent, whose lock may be held.
+const std::shared_ptr<Registry>& Manager::registry_of(const Channel& channel) const {
+  return channel.abandoned() ? registry_ : channel.registry();
+}
+
 void Manager::destroy_event_channel(rdma_event_channel* channel) {
   Channel::of(channel)->await_reader();
-  registry_->remove(Channel::of(channel));
+  Channel* const destroyed = Channel::of(channel);
+  const std::shared_ptr<Registry> registry = registry_of(*destroyed);
+  registry->remove(destroyed);
 }
 
 // A thread may be cancelled in await_cm_event(), so nothing in this frame has a destructor.
@@ -88,7 +100,7 @@ int Manager::get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
 // A token may belong to an event that was withdrawn, so it waits again. 0 or an errno value.
 int Manager::await_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
   while (true) {
-    device::Context* const context = registry_->opened();
+    device::Context* const context = registry_of(*Channel::of(channel))->opened();
     if (context) prepare_to_wait(context->engine(), channel->fd);
     if (const int failed = device::sys::await_token(channel->fd)) return failed;
     if (take_cm_event(channel, event)) return 0;
@@ -103,8 +115,9 @@ bool Manager::take_cm_event(rdma_event_channel* handle, rdma_cm_event** event) {
   if (taken->request) {
     // A synchronous listener's connections are synchronous as well, each with its own channel.
     const bool synchronous = taken->owner->synchronous();
-    const auto own = synchronous ? Channel::create() : channel;
-    registry_->add(taken->request);
+    const auto& registry = registry_of(*channel);
+    const auto own = synchronous ? Channel::create(registry) : channel;
+    registry->add(taken->request);
     // Where no descriptor is left for a channel of its own, the id uses that of the listener.
     taken->request->deliver(own ? own : channel, synchronous);
     taken->request.reset();
@@ -128,19 +141,20 @@ int Manager::create_id(rdma_event_channel* channel, rdma_cm_id** id, void* conte
   if (ps != RDMA_PS_TCP && ps != RDMA_PS_IB && !datagram) return answer(EINVAL);
   // Registry::context() sets ENODEV only where the device has left errno at 0.
   errno = 0;
-  device::Context* const opened = registry_->context();
+  const auto& registry = channel ? registry_of(*Channel::of(channel)) : registry_;
+  device::Context* const opened = registry->context();
   if (!opened) return -1;
   // A device that looks like an iWARP adapter has no datagram queue pairs.
   if (datagram && !opened->device().is_roce()) return answer(EOPNOTSUPP);
   const ibv_qp_type type = datagram ? IBV_QPT_UD : IBV_QPT_RC;
-  const auto where = channel ? Channel::of(channel)->shared_from_this() : Channel::create();
+  const auto where = channel ? Channel::of(channel)->shared_from_this() : Channel::create(registry);
   if (!where) return -1;
   // The channel of a synchronous id is not registered: the program does not destroy it, and it ends
   // with the id.
-  auto state = std::make_unique<IdState>(registry_, where, channel == nullptr, ps, type, context);
+  auto state = std::make_unique<IdState>(registry, where, channel == nullptr, ps, type, context);
   auto space = make_port_space(*state);
   const auto made = std::make_shared<Identifier>(std::move(state), std::move(space));
-  registry_->add(made);
+  registry->add(made);
   *id = made->handle();
   return 0;
 }
@@ -156,7 +170,8 @@ int Manager::destroy_id(rdma_cm_id* id) {
   if (id->event) ack_cm_event(id->event);
   id->event = nullptr;
   identifier.wait_for_acknowledgements();
-  registry_->remove(&identifier);
+  const std::shared_ptr<Registry> registry = identifier.registry();
+  registry->remove(&identifier);
   return 0;
 }
 
@@ -166,7 +181,10 @@ int Manager::migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
   const bool was_synchronous = identifier.synchronous();
   // As in librdmacm: the id has a channel of its own already.
   if (was_synchronous && !channel) return answer(EINVAL);
-  const auto where = channel ? Channel::of(channel)->shared_from_this() : Channel::create();
+  const auto& registry = identifier.registry();
+  // Of another device.
+  if (channel && registry_of(*Channel::of(channel)) != registry) return answer(EINVAL);
+  const auto where = channel ? Channel::of(channel)->shared_from_this() : Channel::create(registry);
   if (!where) return -1;
   identifier.migrate(where, channel == nullptr);
   if (was_synchronous && id->event) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
 #include <new>
 
 #include "base/after_fork.h"
@@ -25,7 +26,10 @@ void Registry::close() {
     channels.swap(channels_);
     identifiers.swap(identifiers_);
   }
-  for (const auto& [raw, identifier] : identifiers) identifier->shut();
+  // In the order of creation, so that a simulation repeats it.
+  std::map<std::uint64_t, std::shared_ptr<Identifier>> ordered;
+  for (const auto& [raw, known] : identifiers) ordered.emplace(known.number, known.identifier);
+  for (const auto& [number, identifier] : ordered) identifier->shut();
 }
 
 // A failure is not remembered, so that the next call tries again.
@@ -101,7 +105,7 @@ void Registry::remove(Channel* channel) {
 
 void Registry::add(const std::shared_ptr<Identifier>& identifier) {
   const std::lock_guard lock(mutex_);
-  identifiers_.emplace(identifier.get(), identifier);
+  identifiers_.emplace(identifier.get(), Known{identifier, ++last_number_});
 }
 
 void Registry::remove(Identifier* identifier) {
@@ -109,15 +113,20 @@ void Registry::remove(Identifier* identifier) {
   const std::lock_guard lock(mutex_);
   const auto found = identifiers_.find(identifier);
   if (found == identifiers_.end()) return;
-  last = std::move(found->second);
+  last = std::move(found->second.identifier);
   identifiers_.erase(found);
+}
+
+bool Registry::has_objects() {
+  const std::lock_guard lock(mutex_);
+  return !channels_.empty() || !identifiers_.empty();
 }
 
 // If another thread held the lock at the fork, the lists may be incomplete and are not read.
 void Registry::abandon_after_fork() {
   shared_ports_.abandon_after_fork();
   walk_after_fork(mutex_, [this] {
-    for (const auto& [raw, identifier] : identifiers_) identifier->abandon_after_fork();
+    for (const auto& [raw, known] : identifiers_) known.identifier->abandon_after_fork();
     for (const auto& [raw, channel] : channels_) channel->abandon_after_fork();
   });
 }

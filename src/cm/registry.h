@@ -61,6 +61,7 @@ class Registry {
   void add(const std::shared_ptr<Identifier>& identifier);
   void remove(Identifier* identifier);
 
+  [[nodiscard]] bool has_objects();
   void abandon_after_fork();
 
  private:
@@ -77,7 +78,12 @@ class Registry {
   std::unique_ptr<device::ProtectionDomain> domain_;
   std::unordered_map<Channel*, std::shared_ptr<Channel>> channels_;
   std::vector<std::shared_ptr<Channel>> still_read_;  // destroyed: see Channel::is_being_read()
-  std::unordered_map<Identifier*, std::shared_ptr<Identifier>> identifiers_;
+  struct Known {
+    std::shared_ptr<Identifier> identifier;
+    std::uint64_t number;  // in the order of creation
+  };
+  std::unordered_map<Identifier*, Known> identifiers_;
+  std::uint64_t last_number_ = 0;
 };
 
 }  // namespace weft::cm

@@ -14,10 +14,11 @@ constexpr std::chrono::seconds resolution_timeout{60};
 AddressResolution::AddressResolution(const Address& peer, const Options& options)
     : options_(options),
       what_(fmt::format("resolve {} port {}", peer.host, peer.port)),
-      events_(options.backend),
+      events_(channel_for(options)),
       id_(events_) {
   if (options.domain) domain_ = options.domain->share();
   options_.domain = nullptr;
+  options_.device = nullptr;
   id_.resolve_address(peer, resolution_timeout);
 }
 

@@ -35,6 +35,15 @@ verbs::Context context_for(const verbs::Id& id, const Options& options) {
   return other;
 }
 
+}  // namespace
+
+verbs::EventChannel channel_for(const Options& options) {
+  return options.device ? verbs::EventChannel(*options.device)
+                        : verbs::EventChannel(options.backend);
+}
+
+namespace {
+
 verbs::ProtectionDomain domain_for(const verbs::Context& context, const Options& options) {
   return options.domain ? options.domain->share() : context.create_domain();
 }
@@ -50,7 +59,7 @@ ibv_qp_cap capacity(const Options& options) {
 
 // Atomic values have no time points, so the clock is kept as a number.
 std::int64_t steady_ns() {
-  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+  return steady_now().time_since_epoch() / std::chrono::nanoseconds(1);
 }
 
 // Throws the error for a connection event other than RDMA_CM_EVENT_ESTABLISHED.

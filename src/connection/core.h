@@ -26,6 +26,9 @@ namespace weft::connection::detail {
 [[nodiscard]] std::optional<RemoteBuffer> part_of(const RemoteBuffer& buffer, std::uint64_t offset,
                                                   std::span<const LocalSlice> slices);
 
+// A channel of the device that the options name.
+[[nodiscard]] verbs::EventChannel channel_for(const Options& options);
+
 // Thread-safe once it is connected; connecting is for one thread. The destructor disconnects.
 class Core {
  public:

@@ -34,7 +34,7 @@ bool Listener::NextCondition::holds() {
     const std::vector<std::byte> private_data(peer_data.begin(), peer_data.end());
     verbs::Id id = event->take_request();
     event.reset();  // an id can migrate only after its events are acknowledged
-    verbs::EventChannel events(state_.options.backend);
+    verbs::EventChannel events = id.new_channel();
     id.migrate(events);
     Options options = state_.options;
     options.domain = state_.domain ? &*state_.domain : nullptr;

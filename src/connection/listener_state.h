@@ -4,15 +4,17 @@
 #include <optional>
 
 #include "connection/conditions.h"
+#include "connection/core.h"
 #include "weft/connection/listener.hpp"
 
 namespace weft::connection {
 
 struct Listener::State {
   State(const Address& address, const Options& requested, int backlog)
-      : options(requested), events(requested.backend), id(events) {
+      : options(requested), events(detail::channel_for(requested)), id(events) {
     if (requested.domain) domain = requested.domain->share();
     options.domain = nullptr;
+    options.device = nullptr;  // the id knows it
     id.bind(address);
     id.listen(backlog);
   }

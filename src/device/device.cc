@@ -178,6 +178,11 @@ void Device::remove(Context* context) {
   std::erase(contexts_, context);
 }
 
+std::size_t Device::contexts() {
+  const std::lock_guard lock(mutex_);
+  return contexts_.size();
+}
+
 // Waits for no lock: it may be held by a thread that does not exist in the child.
 void Device::abandon_after_fork() {
   engine_.abandon_after_fork();

@@ -111,6 +111,7 @@ class Device {
   [[nodiscard]] int fault_of(faults::Point call) const { return faults_ ? faults_->call(call) : 0; }
   void add(Context* context);
   void remove(Context* context);
+  [[nodiscard]] std::size_t contexts();  // that are open
   // Queues an asynchronous event of the device in each of its contexts.
   void raise(const ibv_async_event& event);
 

@@ -257,29 +257,20 @@ int event_fd(bool semaphore) {
 
 namespace {
 
-// The program waits, so the simulation goes on. Where nothing happens any more, the wait would last
-// for ever.
+// The program waits, so the simulation goes on.
 int await_simulated_token(SimulatedKernel& kernel, int fd) {
   std::uint64_t one = 0;
   while (true) {
     const auto got = read_nowait(fd, &one, sizeof one);
     if (got != -EAGAIN) return got < 0 ? static_cast<int>(-got) : 0;
-    const bool more = kernel.step(std::nullopt);
-    if (nonblocking(fd)) return EAGAIN;
-    if (!more) return EDEADLK;
-  }
-}
-
-int poll_simulated(SimulatedKernel& kernel, std::span<pollfd> entries,
-                   std::optional<std::uint64_t> until_ns) {
-  constexpr timespec at_once{};
-  constexpr std::size_t mask_bytes = 8;
-  while (true) {
-    const auto ready = static_cast<int>(
-        call(SYS_ppoll, entries.data(), entries.size(), &at_once, nullptr, mask_bytes));
-    if (ready != 0) return ready;
-    if (until_ns && kernel.now_ns() >= *until_ns) return 0;
-    if (!kernel.step(until_ns) && !until_ns) return -EDEADLK;
+    if (nonblocking(fd)) {
+      kernel.looked();
+      return EAGAIN;
+    }
+    pollfd entry{.fd = fd, .events = POLLIN, .revents = 0};
+    const int ready = kernel.poll({&entry, 1}, std::nullopt);
+    kernel.end_if_killed();
+    if (ready < 0) return -ready;
   }
 }
 
@@ -340,7 +331,7 @@ int poll_readable(int fd, int timeout_ms) {
 // call.
 int poll(std::span<pollfd> entries, std::optional<std::uint64_t> until_ns, const sigset_t* mask) {
   if (SimulatedKernel* kernel = SimulatedKernel::current()) [[unlikely]]
-    return poll_simulated(*kernel, entries, until_ns);
+    return kernel->poll(entries, until_ns);
   constexpr std::size_t mask_bytes = 8;
   timespec limit{};
   if (until_ns) {

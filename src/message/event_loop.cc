@@ -7,7 +7,10 @@
 namespace weft::message {
 
 EventLoop::EventLoop(const Limits& limits, verbs::Backend backend)
-    : core_(std::make_shared<detail::LoopCore>(limits, backend)) {}
+    : core_(std::make_shared<detail::LoopCore>(limits, verbs::EventChannel(backend), backend)) {}
+EventLoop::EventLoop(const Limits& limits, const verbs::Context& device)
+    : core_(std::make_shared<detail::LoopCore>(limits, verbs::EventChannel(device),
+                                               device.backend())) {}
 
 EventLoop::EventLoop(EventLoop&&) noexcept = default;
 

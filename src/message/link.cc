@@ -247,7 +247,7 @@ void Link::on_established(const Event& event) {
   }
   was_established_ = true;
   state_ = State::established;
-  liveness_.received(TimePoint::clock::now());
+  liveness_.received(steady_now());
   if (liveness_.is_enabled()) call_after(liveness_.interval(), &Link::check_alive);
   loop_->ready(shared_from_this());  // frames may have arrived before this event
   send_early();
@@ -275,7 +275,7 @@ void Link::check_connected() {
 // The timer of Options::keepalive, once in each interval. A peer that fetches a long message may
 // complete nothing else meanwhile.
 void Link::check_alive() {
-  const auto now = TimePoint::clock::now();
+  const auto now = steady_now();
   liveness_.accessed(transport_.accessed_bytes(), now);
   switch (liveness_.check(now)) {
     case Liveness::Action::give_up:

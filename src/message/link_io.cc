@@ -114,7 +114,7 @@ void Link::complete(const verbs::Completion& completion) {
     return fail(EIO,
                 fmt::format("{}: a request has failed: {}", peer_.name, completion.status_name()));
   }
-  if (liveness_.is_enabled()) liveness_.received(TimePoint::clock::now());
+  if (liveness_.is_enabled()) liveness_.received(steady_now());
   switch (work_of(completion.id())) {
     case Work::send:
       return complete_send(slot_of(completion.id()));
@@ -195,7 +195,7 @@ void Link::post_frames() {
   constexpr std::size_t list_size = 16;
   std::array<SendSlots::Slices, list_size> slices;
   auto list = transport_.queue_pair().batch<list_size>();
-  const TimePoint now = TimePoint::clock::now();
+  const TimePoint now = steady_now();
   while (send_slots_.available() && !end_) {
     auto emission = session_->next(now);
     if (!emission) break;

@@ -215,7 +215,7 @@ Statistics Link::statistics() const {
   statistics.messages_waiting = waiting_messages();
   if (!session_) return statistics;
   statistics.credit_waits = session_->credit_wait().count();
-  statistics.waited_for_credits = session_->credit_wait().total(TimePoint::clock::now());
+  statistics.waited_for_credits = session_->credit_wait().total(steady_now());
   return statistics;
 }
 

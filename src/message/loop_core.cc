@@ -4,11 +4,11 @@
 
 #include <fmt/format.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <array>
 #include <stdexcept>
 
+#include "base/simulated_kernel.h"
 #include "message/link.h"
 #include "provider/shared.h"
 
@@ -53,8 +53,8 @@ constexpr std::size_t posted_batch = 64;
 
 }  // namespace
 
-LoopCore::LoopCore(const Limits& limits, verbs::Backend backend)
-    : limits_(checked(limits)), backend_(backend), events_(backend) {
+LoopCore::LoopCore(const Limits& limits, verbs::EventChannel events, verbs::Backend backend)
+    : limits_(checked(limits)), backend_(backend), events_(std::move(events)) {
   if (!epoll_.valid() || !signal_.valid()) {
     throw Error(errno, "cannot create a descriptor of an event loop");
   }
@@ -152,10 +152,11 @@ std::size_t LoopCore::step(const Deadline& deadline) {
 
 // Polls for a while, because the next message often comes sooner than a sleeping thread wakes up.
 std::size_t LoopCore::spin(const Deadline& deadline) {
-  if (!polled_.may_spin()) return 0;
-  const TimePoint end = TimePoint::clock::now() + limits_.spin;
+  // In a simulation nothing arrives sooner by that.
+  if (!polled_.may_spin() || SimulatedKernel::current()) return 0;
+  const TimePoint end = steady_now() + limits_.spin;
   std::size_t done = 0;
-  while (done == 0 && !signal_.is_raised() && !deadline.passed() && TimePoint::clock::now() < end) {
+  while (done == 0 && !signal_.is_raised() && !deadline.passed() && steady_now() < end) {
     sched_yield();  // the other side may need this processor
     done = polled_.look(shut_down_);
     if (shut_down_) return done;
@@ -213,8 +214,7 @@ std::size_t LoopCore::take_events() {
     if (fd == signal_.fd()) {
       signal_.clear();
     } else if (fd == timers_.fd()) {
-      std::uint64_t ignored = 0;
-      [[maybe_unused]] const auto got = read(fd, &ignored, sizeof ignored);
+      timers_.rearm();
     } else if (fd == events_.fd()) {
       done += take_connection_events();
     } else if (readable_callbacks_.contains(fd)) {
@@ -232,6 +232,7 @@ std::size_t LoopCore::take_events() {
 }
 
 bool LoopCore::can_poll() const {
+  if (SimulatedKernel::current()) return false;
   return limits_.spin.count() > 0 && !signal_.is_watched() && polled_.has_room();
 }
 
@@ -306,7 +307,7 @@ void LoopCore::wait_for_memory(std::shared_ptr<Link> link) {
 // --- Timers --------------------------------------------------------------------------------------
 
 EventLoop::TimerId LoopCore::after(std::chrono::nanoseconds delay, std::function<void()> work) {
-  return timers_.add(TimePoint::clock::now() + delay, std::move(work));
+  return timers_.add(steady_now() + delay, std::move(work));
 }
 
 bool LoopCore::cancel(EventLoop::TimerId timer) {
@@ -316,7 +317,7 @@ bool LoopCore::cancel(EventLoop::TimerId timer) {
 // The time is taken once, so that timers which callbacks add cannot keep the loop in here.
 std::size_t LoopCore::do_timers() {
   if (timers_.empty()) return 0;
-  const TimePoint now = TimePoint::clock::now();
+  const TimePoint now = steady_now();
   std::size_t done = 0;
   while (const auto work = timers_.take_due(now)) {
     ++done;

@@ -63,7 +63,8 @@ void reject_quietly(const verbs::Id& id, const Rejection& rejection) noexcept;
 // thread-safe.
 class LoopCore : public std::enable_shared_from_this<LoopCore>, public Executor {
  public:
-  LoopCore(const Limits& limits, verbs::Backend backend);
+  // `events`: of the device of all connections.
+  LoopCore(const Limits& limits, verbs::EventChannel events, verbs::Backend backend);
   ~LoopCore() override;
   LoopCore(const LoopCore&) = delete;
   LoopCore& operator=(const LoopCore&) = delete;

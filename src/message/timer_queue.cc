@@ -1,22 +1,13 @@
 #include "message/timer_queue.h"
 
-#include <sys/timerfd.h>
-#include <unistd.h>
-
 #include <cerrno>
-#include <ctime>
 
 #include "weft/error.hpp"
 
 namespace weft::message::detail {
 
-// CLOCK_MONOTONIC is the clock of std::chrono::steady_clock.
-TimerQueue::TimerQueue() : fd_(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
-  if (fd_ < 0) throw Error(errno, "cannot create the timer of an event loop");
-}
-
-TimerQueue::~TimerQueue() {
-  close(fd_);
+TimerQueue::TimerQueue() {
+  if (!descriptor_.valid()) throw Error(errno, "cannot create the timer of an event loop");
 }
 
 TimerQueue::Id TimerQueue::add(Time at, Work work) {
@@ -52,15 +43,7 @@ void TimerQueue::clear() {
 
 // Sets the descriptor to the first timer, or to never.
 void TimerQueue::set_descriptor() {
-  itimerspec when{};
-  if (!timers_.empty()) {
-    const auto since = timers_.begin()->first.first.time_since_epoch();
-    const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(since).count();
-    constexpr std::int64_t second = 1'000'000'000;
-    when.it_value.tv_sec = static_cast<time_t>(ns / second);
-    when.it_value.tv_nsec = static_cast<long>(ns % second);
-  }
-  timerfd_settime(fd_, TFD_TIMER_ABSTIME, &when, nullptr);
+  descriptor_.set(timers_.empty() ? std::nullopt : std::optional(timers_.begin()->first.first));
 }
 
 }  // namespace weft::message::detail

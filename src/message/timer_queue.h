@@ -9,6 +9,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/timer_fd.h"
+
 namespace weft::message::detail {
 
 // Not thread-safe: belongs to the loop's thread.
@@ -19,12 +21,14 @@ class TimerQueue {
   using Work = std::function<void()>;
 
   TimerQueue();  // throws Error
-  ~TimerQueue();
   TimerQueue(const TimerQueue&) = delete;
   TimerQueue& operator=(const TimerQueue&) = delete;
 
-  // A timerfd(2); reading it is left to the owner.
-  [[nodiscard]] int fd() const { return fd_; }
+  // Readable while a timer is due, and once where a timer was cancelled. Then rearm() is to be
+  // called, before take_due().
+  [[nodiscard]] int fd() const { return descriptor_.get(); }
+  // Makes the descriptor readable at the time of the first timer.
+  void rearm() { set_descriptor(); }
   Id add(Time at, Work work);
   // False if the timer was taken before.
   bool cancel(Id timer);
@@ -36,7 +40,7 @@ class TimerQueue {
  private:
   void set_descriptor();
 
-  int fd_;
+  TimerFd descriptor_;
   std::map<std::pair<Time, Id>, Work> timers_;
   std::unordered_map<Id, Time> times_;  // to find a timer by its id
   Id last_ = 0;

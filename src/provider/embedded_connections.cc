@@ -22,8 +22,21 @@ struct Forward<member> {
 template <auto member>
 inline constexpr auto* forward = cm_call<&Forward<member>::call>;
 
+// With the device that the process shares it is as without a device.
+rdma_event_channel* create_event_channel_on(ibv_context* context) {
+  if (!Process::owns(context)) return fail_null(ENODEV);
+  Process& process = Process::current();
+  // Nobody would drive it while threads wait.
+  const device::Engine& engine = device::Context::of(context)->engine();
+  const bool idle = engine.mode() == device::ProgressMode::manual && !engine.simulated();
+  if (idle && !process.is_default(context)) return fail_null(EINVAL);
+  Manager* const own = process.other_devices().manager(*device::Context::of(context));
+  return (own ? *own : process.manager()).create_event_channel();
+}
+
 void events_and_ids(Table& table) {
   table.create_event_channel = forward<&Manager::create_event_channel>;
+  table.create_event_channel_on = cm_call<create_event_channel_on>;
   table.destroy_event_channel = forward<&Manager::destroy_event_channel>;
   // Not guarded: a thread may be cancelled in it, and must find no frame that needs a destructor.
   table.get_cm_event = Forward<&Manager::get_cm_event>::call;

@@ -71,9 +71,10 @@ int close_device(ibv_context* verbs) {
   if (!Process::owns(verbs) || Process::current().is_shared(context)) return 0;
   // The peers learn of the end here, as if the program had destroyed the queue pairs.
   for (const auto& queue_pair : context->queue_pairs()) queue_pair->destroy();
+  Device& device = context->device();
+  if (!Process::current().other_devices().close_manager(device)) return 0;
   // Objects that the program did not destroy refer to the context, so it must stay.
   if (context->objects != 0) return 0;
-  Device& device = context->device();
   delete context;
   Process::current().other_devices().close(device);
   return 0;

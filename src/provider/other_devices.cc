@@ -16,7 +16,8 @@ device::Context* OtherDevices::open(const device::Settings& settings, std::strin
     errno = ENODEV;
     return nullptr;
   }
-  Entry entry{std::move(*made), nullptr, nullptr};
+  Entry entry;
+  entry.device = std::move(*made);
   if (!entry.device->settings().stats_path.empty()) {
     auto opened = Statistics::open(*entry.device);
     if (!opened) {
@@ -43,6 +44,29 @@ bool OtherDevices::has(const device::Device& device) {
                              [&](const Entry& entry) { return entry.device.get() == &device; });
 }
 
+cm::Manager* OtherDevices::manager(device::Context& context) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find_if(
+      entries_, [&](const Entry& entry) { return entry.device.get() == &context.device(); });
+  if (found == entries_.end()) return nullptr;
+  if (!found->manager) {
+    found->manager = std::make_unique<cm::Manager>([opened = &context] { return opened; });
+  }
+  return found->manager.get();
+}
+
+// Destroyed without the lock, because it calls back.
+bool OtherDevices::close_manager(device::Device& device) {
+  std::unique_ptr<cm::Manager> closed;
+  const std::lock_guard lock(mutex_);
+  for (Entry& entry : entries_) {
+    if (entry.device.get() != &device || !entry.manager) continue;
+    if (entry.manager->has_objects()) return false;
+    closed = std::move(entry.manager);
+  }
+  return true;
+}
+
 // Destroyed without the lock, because its thread ends there.
 void OtherDevices::close(device::Device& device) {
   Entry closed;
@@ -66,6 +90,7 @@ void OtherDevices::abandon_after_fork() {
     if (entry.statistics) entry.statistics->abandon_after_fork();
     if (entry.live_server) entry.live_server->abandon_after_fork();
     entry.device->abandon_after_fork();
+    if (entry.manager) entry.manager->abandon_after_fork();
   }
 }
 

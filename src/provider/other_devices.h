@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cm/cm.h"
 #include "device/context.h"
 #include "device/device.h"
 #include "provider/live_server.h"
@@ -24,11 +25,17 @@ class OtherDevices {
   // Ends a device of this list, and does nothing for any other device. The context of the device
   // must be deleted before.
   void close(device::Device& device);
+  // The manager for rdma_cm on the device of this context; null where that is none of these.
+  [[nodiscard]] cm::Manager* manager(device::Context& context);
+  // Before the context is deleted. False where ids or channels of the device are left.
+  [[nodiscard]] bool close_manager(device::Device& device);
   void abandon_after_fork();
+  [[nodiscard]] bool empty() const { return count_ == 0; }
 
  private:
   struct Entry {
     std::unique_ptr<device::Device> device;
+    std::unique_ptr<cm::Manager> manager;  // null until it is needed
     std::shared_ptr<Statistics> statistics;
     std::shared_ptr<LiveServer> live_server;
   };

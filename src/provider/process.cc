@@ -7,7 +7,9 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "base/own_sockets.h"
@@ -66,7 +68,58 @@ std::atomic<std::uint64_t>& counter_of(device::Refusals& counted, Refusal why) {
 
 Process::Process() : manager_([this] { return shared_context(); }) {}
 
+Process::~Process() {
+  if (statistics_) statistics_->write("exit");
+}
+
+namespace {
+
+// A host of a simulation has one address, no processes of one user, and no other programs that use
+// its ports.
+void take_from_simulation(device::Settings& settings) {
+  settings.progress = device::ProgressMode::manual;
+  settings.gids = device::GidTable::one;
+  settings.address.clear();
+  settings.same_host = device::SameHost::off;
+  settings.port_offset = 0;
+}
+
+// Where a program of a simulation keeps its object; null outside of them.
+std::shared_ptr<void>* place_in_simulation() {
+  SimulatedKernel* const kernel = SimulatedKernel::current();
+  return kernel ? kernel->kept(SimulatedKernel::Keeper::provider) : nullptr;
+}
+
+}  // namespace
+
+// Objects that the program has left behind must stay usable, as far as they are of a process that
+// has ended, and so must what they refer to.
+void Process::retire(Process* process) {
+  static std::mutex mutex;
+  static auto* const kept = new std::vector<Process*>;  // never deleted, as that of a real process
+  if (!process->is_in_use()) {
+    delete process;
+    return;
+  }
+  const std::lock_guard lock(mutex);
+  kept->push_back(process);
+}
+
+bool Process::is_in_use() {
+  if (manager_.has_objects() || !other_devices_.empty()) return true;
+  return device_ && device_->contexts() > (shared_context_ ? 1U : 0U);
+}
+
+Process* Process::existing() {
+  if (const auto* place = place_in_simulation()) return static_cast<Process*>(place->get());
+  return the_process;
+}
+
 Process& Process::current() {
+  if (auto* place = place_in_simulation()) [[unlikely]] {
+    if (!*place) *place = std::shared_ptr<Process>(new Process, &Process::retire);
+    return *static_cast<Process*>(place->get());
+  }
   if (Process* known = the_process) return *known;
   // Handlers of pthread_atfork(3) cannot be removed and are inherited, so they are registered once,
   // also if the child makes a process object of its own.
@@ -121,12 +174,12 @@ void Process::count_refusal(Refusal why) {
 }
 
 device::Engine* Process::engine() {
-  const Process* process = the_process;
+  const Process* process = existing();
   return process ? process->engine_.load() : nullptr;
 }
 
 device::TraceFile* Process::trace() {
-  const Process* process = the_process;
+  const Process* process = existing();
   return process ? process->trace_.load() : nullptr;
 }
 
@@ -144,11 +197,11 @@ void load_unwinder() {
 
 // With mutex_ held. A failure is not remembered: the next call tries again.
 void Process::build() {
-  if (SimulatedKernel::current()) {
+  if (SimulatedKernel::current() && !place_in_simulation()) {
     return complain(
-        "a simulation has no device that the whole process shares, and no rdma_cm: open the "
-        "devices "
-        "of its hosts (weft/simulation.hpp), and connect queue pairs by their endpoints");
+        "a simulation has no device that the whole process shares, and no rdma_cm: run programs on "
+        "its hosts (Host::run() of weft/simulation.hpp), which have both; or open the devices of "
+        "its hosts, and connect queue pairs by their endpoints");
   }
   device::Settings settings;
   if (configured_) {
@@ -156,6 +209,7 @@ void Process::build() {
   } else if (const std::string wrong = read_environment(settings); !wrong.empty()) {
     return complain(wrong);
   }
+  if (SimulatedKernel::current()) take_from_simulation(settings);
   load_unwinder();
   auto made = device::Device::create(settings);
   if (!made) return complain(made.error());
@@ -165,8 +219,10 @@ void Process::build() {
     counter_of(device_->refusals(), why) += counter_of(early_refusals_, why);
   }
   keep_statistics();
-  live_server_ = LiveServer::open(*device_);
   trace_ = device_->trace().get();
+  // A program of a simulation ends before the process does, and with it what it has.
+  if (device_->engine().simulated()) return;
+  live_server_ = LiveServer::open(*device_);
   if (trace_) end_trace_at_exit();
   if (!environment_is_quiet()) log(LogLevel::info, "weft0", start_line(*device_));
   if (const device::DeviceFaults* faults = device_->faults()) {
@@ -206,6 +262,8 @@ void Process::keep_statistics() {
   auto opened = Statistics::open(*device_);
   if (!opened) return complain(opened.error());
   statistics_ = *opened;
+  // Statistics of a program of a simulation are written by the destructor.
+  if (device_->engine().simulated()) return;
   statistics_->listen_for_signal();
   static constinit bool registered = false;  // also in the child of a fork
   if (std::exchange(registered, true)) return;
@@ -244,6 +302,7 @@ device::Context* Process::open_configured(const DeviceOptions& options, std::str
     errno = EINVAL;
     return nullptr;
   }
+  if (SimulatedKernel::current()) take_from_simulation(settings);
   load_unwinder();
   return other_devices_.open(settings, why);
 }
@@ -259,11 +318,17 @@ device::Context* Process::shared_context() {
 
 // Without a lock of the process-wide device: called at the start of most functions of the table.
 bool Process::owns(ibv_context* context) {
-  Process* const process = the_process;
-  if (!process) return false;
-  const device::Device& device = device::Context::of(context)->device();
-  // The device is set once, before any context of it exists.
-  return &device == process->device_.get() || process->other_devices_.has(device);
+  device::Device& device = device::Context::of(context)->device();
+  Process* const process = existing();
+  if (process && process->has(device)) return true;
+  // The thread of a simulation has opened it, outside of the programs.
+  Process* const outside = the_process;
+  return outside && outside != process && device.engine().simulated() && outside->has(device);
+}
+
+// The device is set once, before any context of it exists.
+bool Process::has(const device::Device& device) {
+  return &device == device_.get() || other_devices_.has(device);
 }
 
 }  // namespace weft::provider

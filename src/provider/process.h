@@ -23,8 +23,13 @@ namespace weft::provider {
 // Thread-safe.
 class Process {
  public:
-  // The instance of this process. After fork(2) the child starts with a new one.
+  // The instance of this process. After fork(2) the child starts with a new one. Each program of a
+  // simulation has one of its own.
   static Process& current();
+  // Only for programs of a simulation.
+  ~Process();
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
 
   // Null with errno ENODEV if the device cannot be made. The reason is written to standard error
   // once.
@@ -43,6 +48,11 @@ class Process {
     return context == shared_context_.get();
   }
 
+  // Of the device that the process shares.
+  [[nodiscard]] bool is_default(ibv_context* context) {
+    return &device::Context::of(context)->device() == device_.get();
+  }
+
   // Table::configure() and Table::open_configured().
   int configure(const DeviceOptions& options, std::string& why);
   [[nodiscard]] device::Context* open_configured(const DeviceOptions& options, std::string& why);
@@ -55,6 +65,12 @@ class Process {
 
  private:
   Process();
+  // Null where none was made.
+  [[nodiscard]] static Process* existing();
+  [[nodiscard]] bool has(const device::Device& device);
+  // Deletes it, unless objects of its program are left.
+  static void retire(Process* process);
+  [[nodiscard]] bool is_in_use();
   void build();
   void keep_statistics();
   void end_trace_at_exit();

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include "base/duration.h"
+#include "base/simulated_kernel.h"
 #include "device/limits.h"
 #include "provider/embedded.h"
 
@@ -14,7 +15,7 @@ namespace {
 const Table* drop_in_table() {
   void* const library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (!library) return nullptr;
-  void* const found = dlvsym(library, "weft_provider_table", "WEFT_PRIVATE_5");
+  void* const found = dlvsym(library, "weft_provider_table", "WEFT_PRIVATE_6");
   dlclose(library);  // it stays loaded: it is linked with -z nodelete
   if (!found) return nullptr;
   return reinterpret_cast<const Table* (*)()>(found)();
@@ -29,6 +30,9 @@ const Table& shared_embedded() {
     const Table* const drop_in = drop_in_table();
     return drop_in ? *drop_in : embedded();
   }();
+  // The drop-in has another copy of what a simulation replaces.
+  if (SimulatedKernel::current()) [[unlikely]]
+    return embedded();
   return table;
 }
 
@@ -38,8 +42,12 @@ std::uint32_t embedded_inline_bytes() {
 
 int wait(std::span<pollfd> entries, int timeout_ms) {
   const timespec timeout = timespec_of(std::chrono::milliseconds(timeout_ms));
-  return shared_embedded().wait(entries.data(), entries.size(), timeout_ms < 0 ? nullptr : &timeout,
-                                nullptr);
+  const int ready = shared_embedded().wait(entries.data(), entries.size(),
+                                           timeout_ms < 0 ? nullptr : &timeout, nullptr);
+  // Not in the function of the table, which throws nothing.
+  if (SimulatedKernel* const kernel = SimulatedKernel::current()) [[unlikely]]
+    kernel->end_if_killed();
+  return ready;
 }
 
 }  // namespace weft::provider

@@ -223,6 +223,12 @@ bool has_active_port(const Table& table, ibv_context* context) {
   return false;
 }
 
+// There rdma_cm finds the device by the address.
+rdma_event_channel* no_channel_of_device(ibv_context* /*context*/) {
+  errno = EOPNOTSUPP;
+  return nullptr;
+}
+
 }  // namespace
 
 const System& system_provider() {
@@ -248,6 +254,7 @@ const System& system_provider() {
     table.configure = not_configurable;
     table.open_configured = not_openable;
     table.set_log = set_log_function;
+    table.create_event_channel_on = no_channel_of_device;
     made.table = &table;
     return made;
   }();

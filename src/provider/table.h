@@ -201,6 +201,10 @@ struct Table {
   ibv_context* (*open_configured)(const DeviceOptions& options, std::string& why);
   // Where messages for the user go; null: to standard error.
   void (*set_log)(LogFunction function);
+  // As create_event_channel(), for ids that use this device only: the one that the process shares,
+  // or one of open_configured(). It must be closed behind them. Null with errno: EOPNOTSUPP if the
+  // device is of another kind, EINVAL if it is one of open_configured() with manual progress.
+  rdma_event_channel* (*create_event_channel_on)(ibv_context* context);
 };
 
 }  // namespace weft::provider

@@ -39,11 +39,14 @@ Network::Network(std::uint64_t seed, const Link& link, bool polls_advance)
       choices_(seed * 2 + 1),
       links_(link),
       polls_advance_(polls_advance),
-      first_fd_(next_range()) {}
+      first_fd_(next_range()),
+      programs_(*this, schedule_, [this](SimulatedProcess& process) { close_sockets(process); }) {}
 
 void Network::end() {
+  programs_.kill([](const SimulatedProcess&) { return true; });
   over_ = true;
   calls_.clear();
+  timers_.clear();
 }
 
 // --- Hosts ---------------------------------------------------------------------------------------
@@ -63,27 +66,46 @@ void Network::open_on(std::optional<std::size_t> host) {
   opening_ = host ? std::make_shared<SimulatedProcess>(SimulatedProcess{.host = *host}) : nullptr;
 }
 
+void Network::run(std::size_t host, std::string name, std::function<void()> function) {
+  auto process = std::make_shared<SimulatedProcess>();
+  process->host = host;
+  process->is_program = true;
+  programs_.add(std::move(process), std::move(name), std::move(function), false);
+}
+
+const std::shared_ptr<SimulatedProcess>& Network::current_process() const {
+  return opening_ ? opening_ : programs_.process();
+}
+
 std::vector<sockaddr_storage> Network::addresses() const {
   std::vector<sockaddr_storage> own;
-  if (opening_) put(own.emplace_back(), {.address = hosts_[opening_->host]});
+  const auto& process = current_process();
+  if (process) put(own.emplace_back(), {.address = hosts_[process->host]});
   return own;
 }
 
 // The kernel of the host closes the sockets of a process that ends.
+void Network::close_sockets(SimulatedProcess& process) {
+  process.dead = true;
+  for (const auto& socket : std::vector(sockets_)) {
+    if (socket && socket->process.get() == &process) abandon(*socket);
+  }
+}
+
 void Network::kill(std::size_t host) {
   for (const Watching& each : watchers_) {
     if (each.process && each.process->host == host) each.process->dead = true;
   }
-  for (const auto& socket : sockets_) {
-    if (!socket || !socket->dead()) continue;
-    if (socket->process->host == host) abandon(*socket);
+  for (const auto& socket : std::vector(sockets_)) {
+    if (socket && socket->dead() && socket->process->host == host) abandon(*socket);
   }
+  programs_.kill([host](const SimulatedProcess& process) { return process.host == host; });
 }
 
 bool Network::is_alive(std::size_t host) const {
-  return std::ranges::any_of(watchers_, [host](const Watching& each) {
-    return each.watcher && each.process && each.process->host == host && !each.process->dead;
-  });
+  return programs_.any_on(host) || std::ranges::any_of(watchers_, [host](const Watching& each) {
+           return each.watcher && each.process && each.process->host == host && !each.process->dead;
+         });
 }
 
 void Network::call_at(Time due, std::function<void()> function) {
@@ -103,7 +125,7 @@ void Network::fill_random(MutableBytes out) {
 // --- Watchers ------------------------------------------------------------------------------------
 
 std::size_t Network::add(Watcher& watcher) {
-  watchers_.push_back({&watcher, opening_});
+  watchers_.push_back({&watcher, current_process()});
   return watchers_.size() - 1;
 }
 
@@ -167,6 +189,13 @@ bool Network::is_live(const Event& event) {
     return each.watcher->has_deadline_by(event.due);
   }
   if (event.kind == Event::Kind::datagram) return flights_.has(event.target);
+  if (event.kind == Event::Kind::turn) return programs_.is_due(event.target);
+  if (event.kind == Event::Kind::timer) {
+    const auto timer = timers_.at(event.target).lock();
+    if (timer && timer->due_ns == event.due) return true;
+    timers_.erase(event.target);
+    return false;
+  }
   const Socket* const socket = find(static_cast<int>(event.target));
   if (!socket || socket->dead()) return false;
   const Time at = std::max(event.due, schedule_.now());
@@ -179,15 +208,15 @@ bool Network::is_live(const Event& event) {
   return true;
 }
 
+bool Network::is_idle() {
+  while (!schedule_.empty() && !is_live(schedule_.first())) schedule_.remove_first();
+  return schedule_.empty();
+}
+
 bool Network::step(std::optional<std::uint64_t> until_ns) {
   if (busy_ || over_) return false;
-  while (!schedule_.empty()) {
+  if (!is_idle() && (!until_ns || schedule_.first().due <= *until_ns)) {
     const Event event = schedule_.first();
-    if (!is_live(event)) {
-      schedule_.remove_first();
-      continue;
-    }
-    if (until_ns && event.due > *until_ns) break;
     schedule_.remove_first();
     schedule_.advance(event.due);
     ++carried_out_;
@@ -208,15 +237,25 @@ void Network::carry_out(const Event& event) {
     // The function may carry out events itself.
     auto called = calls_.extract(event.target);
     if (called) called.mapped()();
-    return;
+    return programs_.look(true);
+  }
+  if (event.kind == Event::Kind::turn) {
+    programs_.resume(event.target);
+    return programs_.look(false);
   }
   busy_ = true;
   dispatch(event);
   busy_ = false;
+  programs_.look(true);
 }
 
 void Network::dispatch(const Event& event) {
+  if (event.kind == Event::Kind::timer) {
+    if (const auto timer = timers_.extract(event.target).mapped().lock()) timer->event.signal();
+    return;
+  }
   if (event.kind == Event::Kind::deadline) {
+    const Programs::Acting acting(programs_, watchers_[event.target].process);
     return watchers_[event.target].watcher->run_simulated_deadlines();
   }
   if (event.kind == Event::Kind::datagram) return deliver(event.target);
@@ -242,6 +281,7 @@ void Network::dispatch(const Event& event) {
 void Network::tell(const std::shared_ptr<Socket>& socket, std::uint32_t event) {
   const std::size_t before = waiting(*socket);
   schedule_.note(before);
+  const Programs::Acting acting(programs_, socket->process);
   const std::uint32_t ends = socket->was_reset ? std::uint32_t{EPOLLERR} | EPOLLHUP : 0U;
   watchers_[socket->watcher].watcher->dispatch_simulated(socket->token, event | ends);
   if (find(socket->fd) == nullptr) return;
@@ -251,8 +291,50 @@ void Network::tell(const std::shared_ptr<Socket>& socket, std::uint32_t event) {
   if (event == EPOLLOUT) expect_writable(*socket, due);
 }
 
+std::uint64_t Network::now_ns() const {
+  const auto& process = programs_.process();
+  return schedule_.now() + (process ? process->ahead_ns : 0);
+}
+
+void Network::start(const std::shared_ptr<SimulatedTimer>& timer) {
+  if (over_) return;
+  timers_.emplace(++last_timer_, timer);
+  schedule_.add({timer->due_ns, Event::Kind::timer, last_timer_});
+}
+
+std::shared_ptr<void>* Network::kept(Keeper keeper) {
+  const auto& process = programs_.process();
+  if (!process || !process->is_program) return nullptr;
+  return &process->kept.at(static_cast<std::size_t>(keeper));
+}
+
+void Network::start_thread(std::function<void()> function) {
+  programs_.add(programs_.process(), {}, std::move(function), true);
+}
+
+// --- Waiting -------------------------------------------------------------------------------------
+
+int Network::poll(std::span<pollfd> entries, std::optional<std::uint64_t> until_ns) {
+  if (programs_.inside()) return programs_.wait(entries, until_ns);
+  while (true) {
+    const int ready = Programs::look_at(entries);
+    if (ready != 0) return ready;
+    if (until_ns && now_ns() >= *until_ns) return 0;
+    if (!step(until_ns) && !until_ns) return -EDEADLK;
+  }
+}
+
+void Network::looked() {
+  if (programs_.inside()) return programs_.note_look();
+  step(std::nullopt);
+}
+
 // A program that polls for ever waits for something that will not come.
 void Network::polled() {
+  if (programs_.inside()) {
+    if (polls_advance_ && !busy_ && !over_) programs_.note_look();
+    return;
+  }
   if (!polls_advance_ || busy_ || over_) return;
   if (step(std::nullopt)) {
     idle_polls_ = 0;

@@ -11,21 +11,19 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/simulated_kernel.h"
 #include "simulation/datagrams.h"
 #include "simulation/links.h"
 #include "simulation/pipe.h"
+#include "simulation/process.h"
+#include "simulation/programs.h"
 #include "simulation/schedule.h"
 
 namespace weft::simulation {
-
-// A process has one device. It ends by kill(); then it does nothing any more, and does not notice.
-struct SimulatedProcess {
-  std::size_t host;
-  bool dead = false;
-};
 
 struct Socket {
   enum class State : std::uint8_t { made, bound, listening, connecting, connected, failed };
@@ -38,6 +36,7 @@ struct Socket {
   bool was_reset = false;      // by the other end
   bool ends_by_reset = false;  // SO_LINGER with no time
   bool keeps_alive = false;    // SO_KEEPALIVE
+  bool abandoned = false;      // by its process, whose end may come first
   bool initiated = false;      // this end has connected
   bool wants_room = false;     // a send found none
   // Null until it is connected. `other` is the socket at the other end, this one where it is
@@ -53,7 +52,7 @@ struct Socket {
   std::size_t watcher = 0;
   std::uint32_t events = 0;
   std::uint64_t token = 0;
-  std::shared_ptr<SimulatedProcess> process;  // of the watcher
+  std::shared_ptr<SimulatedProcess> process;  // that has made it; null: not known yet
 
   [[nodiscard]] bool dead() const { return process && process->dead; }
 };
@@ -80,7 +79,9 @@ class Network final : public SimulatedKernel {
   void open_on(std::optional<std::size_t> host);
   void kill(std::size_t host);
   [[nodiscard]] bool is_alive(std::size_t host) const;
-  [[nodiscard]] std::size_t watchers() const { return watchers_.size(); }
+  // Starts a program in a process of its own.
+  void run(std::size_t host, std::string name, std::function<void()> function);
+  [[nodiscard]] Programs& programs() { return programs_; }
 
   // --- Links
 
@@ -92,7 +93,7 @@ class Network final : public SimulatedKernel {
 
   // --- Of SimulatedKernel
 
-  [[nodiscard]] std::uint64_t now_ns() const override { return schedule_.now(); }
+  [[nodiscard]] std::uint64_t now_ns() const override;
   void fill_random(MutableBytes out) override;
   [[nodiscard]] std::vector<sockaddr_storage> addresses() const override;
   int socket(int family, int type) override;
@@ -118,7 +119,18 @@ class Network final : public SimulatedKernel {
   void unwatch(int fd) override;
   void set_deadline(std::size_t watcher, std::uint64_t deadline_ns) override;
   void polled() override;
-  bool step(std::optional<std::uint64_t> until_ns) override;
+  void looked() override;
+  int poll(std::span<pollfd> entries, std::optional<std::uint64_t> until_ns) override;
+  void start(const std::shared_ptr<SimulatedTimer>& timer) override;
+  std::shared_ptr<void>* kept(Keeper keeper) override;
+  void start_thread(std::function<void()> function) override;
+  void end_if_killed() override { programs_.end_if_killed(); }
+
+  // Carries out the next event. False where there is none until `until_ns`, to which the clock has
+  // moved then, or none at all.
+  bool step(std::optional<std::uint64_t> until_ns);
+  // Nothing will ever happen again by itself.
+  [[nodiscard]] bool is_idle();
 
  private:
   struct Watching {
@@ -129,7 +141,14 @@ class Network final : public SimulatedKernel {
   [[nodiscard]] Socket* find(int fd) const;
   [[nodiscard]] std::shared_ptr<Socket> share(int fd) const;
   std::shared_ptr<Socket> make_socket();
+  [[nodiscard]] const std::shared_ptr<SimulatedProcess>& current_process() const;
+  // nullopt: it belongs to none.
+  [[nodiscard]] std::optional<std::size_t> host_of(const Socket& socket) const;
+  [[nodiscard]] std::optional<std::size_t> host_of(const Socket& from, std::uint32_t address) const;
   [[nodiscard]] bool is_taken(const Socket& by, const Place& place) const;
+  [[nodiscard]] Socket* listener_for(const Socket& initiator) const;
+  int choose_source(Socket& socket);
+  void close_sockets(SimulatedProcess& process);
   [[nodiscard]] std::uint16_t free_port();
 
   // Datagrams
@@ -179,15 +198,18 @@ class Network final : public SimulatedKernel {
   std::shared_ptr<SimulatedProcess> opening_;
   const int first_fd_;
   std::vector<std::shared_ptr<Socket>> sockets_;  // by descriptor; null where it was closed
-  std::map<Place, int> listeners_;
+  std::map<std::pair<std::size_t, Place>, int> listeners_;  // by host
   std::uint16_t last_port_ = 0;
   std::vector<Watching> watchers_;
   std::map<std::uint64_t, std::function<void()>> calls_;
   std::uint64_t last_call_ = 0;
+  std::map<std::uint64_t, std::weak_ptr<SimulatedTimer>> timers_;
+  std::uint64_t last_timer_ = 0;
   std::uint64_t carried_out_ = 0;
   std::uint64_t idle_polls_ = 0;
   bool busy_ = false;  // an event is being carried out
   bool over_ = false;
+  Programs programs_;  // the last: its threads use the others
 };
 
 }  // namespace weft::simulation

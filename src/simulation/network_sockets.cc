@@ -45,6 +45,7 @@ std::shared_ptr<Socket> Network::share(int fd) const {
 std::shared_ptr<Socket> Network::make_socket() {
   auto made = std::make_shared<Socket>();
   made->fd = first_fd_ + static_cast<int>(sockets_.size());
+  made->process = current_process();
   sockets_.push_back(made);
   return made;
 }
@@ -58,9 +59,30 @@ int Network::socket(int family, int type) {
   return made->fd;
 }
 
+std::optional<std::size_t> Network::host_of(const Socket& socket) const {
+  if (socket.process) return socket.process->host;
+  return host_at(socket.local.address);
+}
+
+// Loopback addresses are those of the same host.
+std::optional<std::size_t> Network::host_of(const Socket& from, std::uint32_t address) const {
+  return is_loopback(address) ? host_of(from) : host_at(address);
+}
+
 // TCP and UDP have ports of their own. UDP sockets share one where all of them want that.
 bool Network::is_taken(const Socket& by, const Place& place) const {
-  if (!by.inbox) return listeners_.contains(place);
+  if (place.port == 0) return false;
+  if (!by.inbox) {
+    const auto host = place.address == INADDR_ANY ? host_of(by) : host_of(by, place.address);
+    return std::ranges::any_of(sockets_, [&](const auto& other) {
+      if (!other || other->inbox || other->abandoned || other.get() == &by) return false;
+      const bool holds =
+          other->state == Socket::State::bound || other->state == Socket::State::listening;
+      const bool overlaps = other->local.address == place.address ||
+                            other->local.address == INADDR_ANY || place.address == INADDR_ANY;
+      return holds && overlaps && other->local.port == place.port && host_of(*other) == host;
+    });
+  }
   return std::ranges::any_of(sockets_, [&](const auto& other) {
     return other && other->inbox && other->local == place && other.get() != &by &&
            place.address != 0 && !(by.inbox->shared && other->inbox->shared);
@@ -72,14 +94,19 @@ std::uint16_t Network::free_port() {
   return last_port_;
 }
 
-// Loopback has no ports that can be found, only ends of connections to oneself: all processes of a
-// simulation would meet there. A UDP socket may be bound to all addresses of its host.
+// A socket may be bound to all addresses of its host. Without a process, a socket of TCP is not
+// known to belong to one: then loopback has no ports that can be found, only ends of connections to
+// oneself.
 int Network::bind(int fd, const sockaddr* address) {
   Socket* const socket = find(fd);
   if (!socket) return -EBADF;
   Place place = place_of(address);
-  const bool own = host_at(place.address) || (socket->inbox && place.address == INADDR_ANY);
-  if (!own && !(is_loopback(place.address) && place.port == 0)) return -EADDRNOTAVAIL;
+  const auto host = host_at(place.address);
+  const auto& process = socket->process;
+  bool own = host && (!process || *host == process->host);
+  if (place.address == INADDR_ANY) own = socket->inbox || process;
+  if (is_loopback(place.address)) own = process || place.port == 0;
+  if (!own) return -EADDRNOTAVAIL;
   if (is_taken(*socket, place)) return -EADDRINUSE;
   if (place.port == 0) place.port = free_port();
   socket->local = place;
@@ -90,7 +117,9 @@ int Network::bind(int fd, const sockaddr* address) {
 int Network::listen(int fd, int /*backlog*/) {
   Socket* const socket = find(fd);
   if (!socket) return -EBADF;
-  if (!listeners_.emplace(socket->local, fd).second) return -EADDRINUSE;
+  const auto host = host_of(*socket);
+  if (!host) return -EADDRNOTAVAIL;
+  if (!listeners_.emplace(std::pair(*host, socket->local), fd).second) return -EADDRINUSE;
   socket->state = Socket::State::listening;
   return 0;
 }
@@ -108,14 +137,18 @@ int Network::accept(int fd, sockaddr_storage* address) {
 int Network::connect(int fd, const sockaddr* address) {
   Socket* const socket = find(fd);
   if (!socket) return -EBADF;
-  if (socket->state == Socket::State::made) return -EADDRNOTAVAIL;
   socket->peer = place_of(address);
+  if (socket->inbox) return choose_source(*socket);
+  if (socket->state == Socket::State::made || socket->local.address == INADDR_ANY) {
+    if (const int failed = choose_source(*socket)) return failed;
+    if (socket->local.port == 0) socket->local.port = free_port();
+  }
   if (socket->peer == socket->local) {
     connect_to_itself(*socket);
     return 0;
   }
-  const auto from = host_at(socket->local.address);
-  const auto to = host_at(socket->peer.address);
+  const auto from = host_of(*socket);
+  const auto to = host_of(*socket, socket->peer.address);
   socket->state = Socket::State::connecting;
   socket->error = 0;
   // Without that host there is no answer, so that the caller's own timeout ends the attempt.
@@ -124,6 +157,16 @@ int Network::connect(int fd, const sockaddr* address) {
   const Time due = delayed(*socket, 0);
   if (due != never) schedule_.add({due, Event::Kind::syn, static_cast<std::uint64_t>(fd)});
   return -EINPROGRESS;
+}
+
+// As the routing table of a host with one interface.
+int Network::choose_source(Socket& socket) {
+  const auto host = host_of(socket);
+  if (!host) return -EADDRNOTAVAIL;
+  if (socket.local.address == INADDR_ANY) {
+    socket.local.address = is_loopback(socket.peer.address) ? socket.peer.address : hosts_[*host];
+  }
+  return 0;
 }
 
 int Network::shutdown(int fd, int how) {

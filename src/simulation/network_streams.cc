@@ -57,15 +57,23 @@ void Network::connect_to_itself(Socket& socket) {
   socket.other = share(socket.fd);
 }
 
+Socket* Network::listener_for(const Socket& initiator) const {
+  const auto host = host_of(initiator, initiator.peer.address);
+  if (!host) return nullptr;
+  auto found = listeners_.find({*host, initiator.peer});
+  if (found == listeners_.end()) {
+    found = listeners_.find({*host, Place{.address = INADDR_ANY, .port = initiator.peer.port}});
+  }
+  return found == listeners_.end() ? nullptr : find(found->second);
+}
+
 // The request to connect is at the other host, whose kernel answers it.
 void Network::arrive(Socket& initiator) {
   const Time due = delayed(initiator, 0);
   if (due == never) return;
-  const auto listening = listeners_.find(initiator.peer);
-  if (listening == listeners_.end()) {
-    return schedule_.add({due, Event::Kind::refused, number_of(initiator)});
-  }
-  const std::shared_ptr<Socket> listener = share(listening->second);
+  Socket* const listens = listener_for(initiator);
+  if (!listens) return schedule_.add({due, Event::Kind::refused, number_of(initiator)});
+  const std::shared_ptr<Socket> listener = share(listens->fd);
   const std::shared_ptr<Socket> responder = make_socket();
   join(initiator, responder, due);
   responder->process = listener->process;
@@ -186,9 +194,10 @@ bool Network::peer_closed(int fd) {
 
 // The socket is closed, by its process or with it.
 void Network::abandon(Socket& socket) {
+  if (std::exchange(socket.abandoned, true)) return;
   socket.events = 0;
   if (socket.state == Socket::State::listening) {
-    listeners_.erase(socket.local);
+    if (const auto host = host_of(socket)) listeners_.erase({*host, socket.local});
     for (const auto& waiting : std::exchange(socket.backlog, {})) {
       waiting->ends_by_reset = true;
       close(waiting->fd);

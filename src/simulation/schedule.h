@@ -23,11 +23,13 @@ struct Event {
     datagram,  // a packet of UDP reaches its host
     deadline,  // of a watcher
     call,      // of the test
+    timer,     // one of SimulatedTimer
+    turn,      // a program goes on
   };
 
   Time due = 0;
   Kind kind = Kind::readable;
-  std::uint64_t target = 0;  // a descriptor, or the number of a watcher, packet or call
+  std::uint64_t target = 0;  // a descriptor, or a number of what it is for
 };
 
 class Schedule {

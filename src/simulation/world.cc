@@ -4,6 +4,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include <arpa/inet.h>
@@ -63,20 +64,25 @@ Time later(Time now, std::chrono::nanoseconds duration) {
   return now + std::min(time_of(duration), longest);
 }
 
+void check_world(const Network* network, const std::string& function) {
+  if (SimulatedKernel::current() == network) return;
+  throw std::logic_error("weft::simulation::Host::" + function +
+                         ": the world is over, or belongs to another thread");
+}
+
+std::string text_of(std::uint32_t host_order) {
+  const in_addr address{.s_addr = htonl(host_order)};
+  char text[INET_ADDRSTRLEN];
+  inet_ntop(AF_INET, &address, text, sizeof text);
+  return text;
+}
+
 }  // namespace
 
 // --- Host ----------------------------------------------------------------------------------------
 
 verbs::Context Host::open(const DeviceOptions& options) const {
-  if (SimulatedKernel::current() != network_) {
-    throw std::logic_error(
-        "weft::simulation::Host::open: the world is over, or belongs to another thread");
-  }
-  DeviceOptions used = options;
-  used.address.clear();
-  used.gids = DeviceOptions::Gids::one;
-  used.progress = DeviceOptions::Progress::manual;
-  used.same_host = DeviceOptions::SameHost::off;
+  check_world(network_, "open");
   struct Opening {
     explicit Opening(Network& network, std::size_t host) : of(network) { of.open_on(host); }
     ~Opening() { of.open_on(std::nullopt); }
@@ -84,14 +90,29 @@ verbs::Context Host::open(const DeviceOptions& options) const {
     Opening& operator=(const Opening&) = delete;
     Network& of;
   } const opening(*network_, number_);
-  return verbs::open_own_device(used);
+  return verbs::open_own_device(options);
+}
+
+// The process has its options before the program can use its device.
+void Host::run(std::function<void()> program, const std::string& name,
+               const DeviceOptions& device) const {
+  check_world(network_, "run");
+  network_->run(number_, name, [program = std::move(program), device] {
+    configure(device);
+    program();
+  });
 }
 
 std::string Host::address() const {
-  const in_addr address{.s_addr = htonl(network_->address(number_))};
-  char text[INET_ADDRSTRLEN];
-  inet_ntop(AF_INET, &address, text, sizeof text);
-  return text;
+  return text_of(network_->address(number_));
+}
+
+void sleep_for(std::chrono::nanoseconds duration) {
+  SimulatedKernel* const kernel = SimulatedKernel::current();
+  if (!kernel) return std::this_thread::sleep_for(duration);
+  const Time end = later(kernel->now_ns(), duration);
+  while (kernel->now_ns() < end && kernel->poll({}, end) == 0) continue;
+  kernel->end_if_killed();
 }
 
 // --- World ---------------------------------------------------------------------------------------
@@ -128,23 +149,58 @@ std::chrono::nanoseconds World::now() const {
   return std::chrono::nanoseconds(network_->now_ns() - began_ns_);
 }
 
+void World::check_outside() const {
+  if (!network_->programs().inside()) return;
+  throw std::logic_error(
+      "weft::simulation::World: a program must not carry out events; it waits by its own calls, "
+      "or by sleep_for()");
+}
+
+bool World::carry_out(std::optional<std::uint64_t> until_ns) {
+  check_outside();
+  const bool done = network_->step(until_ns);
+  if (const auto failed = network_->programs().take_failure()) std::rethrow_exception(failed);
+  return done;
+}
+
+std::string World::programs() const {
+  return network_->programs().describe(
+      [this](std::size_t host) { return text_of(network_->address(host)); }, began_ns_);
+}
+
+void World::run(std::chrono::nanoseconds limit) {
+  check_outside();
+  const Time end = later(network_->now_ns(), limit);
+  while (network_->programs().any()) {
+    if (network_->now_ns() >= end) {
+      throw Error(ETIMEDOUT,
+                  "the programs of the simulation have not ended in time: " + programs());
+    }
+    if (network_->is_idle()) {
+      throw Error(
+          EDEADLK,
+          "nothing happens any more in the simulation, and programs wait for ever: " + programs());
+    }
+    carry_out(end);
+  }
+}
+
 bool World::step() {
-  return network_->step(std::nullopt);
+  return carry_out(std::nullopt);
 }
 
 bool World::run_until(const std::function<bool()>& done, std::chrono::nanoseconds limit) {
   const Time end = later(network_->now_ns(), limit);
   while (!done()) {
     if (network_->now_ns() >= end) return false;
-    if (!network_->step(end)) return done();
+    if (!carry_out(end)) return done();
   }
   return true;
 }
 
 void World::run_for(std::chrono::nanoseconds duration) {
   const Time end = later(network_->now_ns(), duration);
-  while (network_->step(end)) {
-  }
+  while (carry_out(end)) continue;
 }
 
 void World::call_after(std::chrono::nanoseconds duration, std::function<void()> function) {
@@ -153,6 +209,7 @@ void World::call_after(std::chrono::nanoseconds duration, std::function<void()> 
 
 void World::kill(const Host& host) {
   network_->kill(host.number_);
+  network_->end_if_killed();
 }
 
 bool World::is_alive(const Host& host) const {

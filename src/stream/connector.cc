@@ -28,10 +28,20 @@ void ConnectFailure::raise() const {
 
 // --- Starting ------------------------------------------------------------------------------------
 
+void Connector::set_device(const verbs::Context* device) {
+  if (!device) return;
+  if (id_) throw Error(EISCONN, "the stream is bound to a device already");
+  device_.emplace(device->share());
+}
+
+verbs::EventChannel Connector::make_channel() const {
+  return device_ ? verbs::EventChannel(*device_) : verbs::EventChannel(options_.backend);
+}
+
 void Connector::bind(const Address& local) {
   // As bind(2): a second call is EINVAL.
   if (phase_ != Phase::idle || id_) throw Error(EINVAL, "the stream is bound already");
-  verbs::EventChannel events(options_.backend);
+  verbs::EventChannel events = make_channel();
   verbs::Id id(events);
   id.bind(local);
   events_.emplace(std::move(events));
@@ -53,8 +63,7 @@ void Connector::start(const Address& peer, std::span<const std::byte> private_da
     throw Error(is_connecting() ? EALREADY : EISCONN, "the stream is connected already");
   }
   // The channel and the id exist already if bind() was called.
-  verbs::EventChannel events =
-      events_ ? std::move(*events_) : verbs::EventChannel(options_.backend);
+  verbs::EventChannel events = events_ ? std::move(*events_) : make_channel();
   if (!id_) id_.emplace(events);
   lookup_ = std::make_unique<verbs::detail::HostLookup>(options_.backend, peer);
   const bool numeric = lookup_->holds();
@@ -77,7 +86,13 @@ void Connector::finish_lookup() {
 
 void Connector::accept(PendingRequest& request, std::span<const std::byte> private_data,
                        std::weak_ptr<IoHandler> handler) {
-  verbs::EventChannel events(options_.backend);
+  if (device_ && device_->raw()->device != request.id.context().raw()->device) {
+    throw Error(EINVAL,
+                fmt::format("the request has come to the device {}, and the options name {}: "
+                            "accept it with the device of its listener",
+                            request.id.context().device_name(), device_->device_name()));
+  }
+  verbs::EventChannel events = request.id.new_channel();
   // The id leaves the listener's channel, so that its events come to this stream.
   request.id.migrate(events);
   id_.emplace(std::move(request.id));

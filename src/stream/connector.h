@@ -49,9 +49,14 @@ class Connector {
 
   // Only keeps the references; all three belong to the stream.
   Connector(const Options& options, DataChannel& channel, ThreadRegistration& thread)
-      : options_(options), channel_(channel), thread_(thread) {}
+      : options_(options), channel_(channel), thread_(thread) {
+    set_device(options.device);
+  }
   Connector(const Connector&) = delete;
   Connector& operator=(const Connector&) = delete;
+
+  // Null: no change. The first device is the one that the process shares.
+  void set_device(const verbs::Context* device);
 
   // --- Starting. All throw Error.
   void bind(const Address& local);
@@ -86,6 +91,7 @@ class Connector {
   [[nodiscard]] const verbs::Id* id() const { return id_ ? &*id_ : nullptr; }
 
  private:
+  [[nodiscard]] verbs::EventChannel make_channel() const;
   void register_events(verbs::EventChannel events, std::weak_ptr<IoHandler> handler);
   void answer(const StreamGreeting& peer, std::span<const std::byte> private_data);
   void open_transport();
@@ -99,6 +105,7 @@ class Connector {
   ThreadRegistration& thread_;
   Phase phase_ = Phase::idle;
   ConnectFailure failure_;
+  std::optional<verbs::Context> device_;
   std::optional<verbs::EventChannel> events_;
   std::optional<verbs::Id> id_;
   std::vector<std::byte> private_data_;  // to be sent with the request

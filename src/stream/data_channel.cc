@@ -66,7 +66,7 @@ void DataChannel::open_flow(const StreamGreeting& peer, std::uint8_t variant) {
   // Both sides must have offered memory: each writes into that of the other.
   may_place_ = peer.shares_memory && transport_->counters();
   if (may_place_) reader_.emplace(transport_->counters());
-  keepalive_.received(Clock::now());
+  keepalive_.received(steady_now());
 }
 
 // --- Progress ------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ bool DataChannel::poll_queue() {
   const bool any = transport_->queue().for_each(
                        [this](const verbs::Completion& completion) { handle(completion); }) > 0;
   if (!any) return false;
-  if (std::exchange(succeeded_, false)) keepalive_.received(Clock::now());
+  if (std::exchange(succeeded_, false)) keepalive_.received(steady_now());
   post_spent_receives();
   send_control();
   return true;
@@ -233,7 +233,7 @@ bool DataChannel::look_for_bytes() {
     reader_->count_received(bytes);
     left -= bytes;
   }
-  keepalive_.received(Clock::now());
+  keepalive_.received(steady_now());
   return true;
 }
 
@@ -401,7 +401,7 @@ void DataChannel::send_probe() {
     break_off(failed);
     return;
   }
-  keepalive_.probe_sent(Clock::now());
+  keepalive_.probe_sent(steady_now());
 }
 
 void DataChannel::count_sent(std::uint32_t bytes) {

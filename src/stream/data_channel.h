@@ -7,12 +7,12 @@
 #pragma once
 
 #include <array>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <optional>
 
+#include "stream/changes.h"
 #include "stream/flow_control.h"
 #include "stream/greeting_wire.h"
 #include "stream/keepalive_timer.h"
@@ -31,7 +31,7 @@ class DataChannel {
   using Lock = std::unique_lock<std::mutex>;
 
   // `changed` is notified when the channel breaks; it must outlive this.
-  explicit DataChannel(std::condition_variable& changed) : changed_(changed) {}
+  explicit DataChannel(Changes& changed) : changed_(changed) {}
   DataChannel(const DataChannel&) = delete;
   DataChannel& operator=(const DataChannel&) = delete;
 
@@ -132,7 +132,7 @@ class DataChannel {
   void grow_if_full();
   void violated();
 
-  std::condition_variable& changed_;
+  Changes& changed_;
   std::optional<Transport> transport_;
   std::optional<FlowControl> flow_;
   // Set once both ends share memory and have confirmed it.

@@ -8,7 +8,9 @@ namespace weft::stream::detail {
 Endpoint::Endpoint(const Options& options)
     : options_((check(options), options)),
       connector_(options_, channel_, registration_),
-      channel_(changed_) {}
+      channel_(changed_) {
+  options_.device = nullptr;  // the connector keeps it
+}
 
 // --- Options -------------------------------------------------------------------------------------
 
@@ -23,6 +25,8 @@ void Endpoint::set_options(const Options& options) {
   changed.keepalive = options.keepalive;
   if (connector_.phase() == Phase::idle) {
     changed = options;
+    connector_.set_device(options.device);
+    changed.device = nullptr;
   } else if (changed.send_buffer_bytes != options.send_buffer_bytes ||
              changed.receive_buffer_bytes != options.receive_buffer_bytes ||
              changed.send_queue != options.send_queue ||

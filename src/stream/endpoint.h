@@ -14,11 +14,11 @@
 #include <sched.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <span>
 
+#include "stream/changes.h"
 #include "stream/connector.h"
 #include "stream/data_channel.h"
 #include "stream/event_queue_core.h"
@@ -138,7 +138,7 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
   verbs::detail::WaitQueue receive_turns_;
 
   std::mutex mutex_;  // guards all that follows
-  std::condition_variable changed_;
+  Changes changed_;
   Options options_;
 
   // Destroyed from the last to the first: the registration before its descriptors are closed, the
@@ -186,8 +186,10 @@ bool Endpoint::wait(Lock& lock, const Deadline& deadline, const Ready& ready) {
   process();
   if (ready()) return true;
   if (deadline.passed()) return false;
-  const auto until = Clock::now() + options_.spin;
-  while (Clock::now() < until) {
+  // In a simulation nothing comes while this thread spins.
+  const auto spin = SimulatedKernel::current() ? std::chrono::microseconds(0) : options_.spin;
+  const auto until = steady_now() + spin;
+  while (steady_now() < until) {
     if (look_for_changes() && ready()) return true;
     lock.unlock();
     sched_yield();  // the peer may need this processor to answer

@@ -2,6 +2,8 @@
 // notification of observers.
 #include "stream/endpoint.h"
 
+#include "base/kept_turn.h"
+
 namespace weft::stream::detail {
 namespace {
 
@@ -18,6 +20,7 @@ void pause_processor() {
 
 // Handles what has completed. Called by every thread that waits, and by the stream thread.
 void Endpoint::process() {
+  const KeptTurn turn;  // the stream thread of a simulation takes the same lock
   if (channel_.poll() || channel_.is_violated()) note_progress();
 }
 
@@ -76,7 +79,7 @@ void Endpoint::check_keepalive() {
       closed_) {
     return;
   }
-  const auto now = Clock::now();
+  const auto now = steady_now();
   KeepaliveTimer& timer = channel_.keepalive();
   switch (timer.due(*options_.keepalive, now)) {
     case KeepaliveTimer::Action::give_up:
@@ -152,10 +155,10 @@ void Endpoint::on_io() noexcept {
 bool Endpoint::sleep(Lock& lock, const Deadline& deadline) {
   const int timeout_ms = deadline.poll_timeout_ms();
   if (timeout_ms < 0) {
-    changed_.wait(lock);
+    changed_.wait(lock, std::nullopt);
     return true;
   }
-  changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms));
+  changed_.wait(lock, std::chrono::milliseconds(timeout_ms));
   return !deadline.passed();
 }
 

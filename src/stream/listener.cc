@@ -8,8 +8,18 @@
 namespace weft::stream {
 namespace detail {
 
+namespace {
+
+verbs::EventChannel channel_of(const Options& options) {
+  return options.device ? verbs::EventChannel(*options.device)
+                        : verbs::EventChannel(options.backend);
+}
+
+}  // namespace
+
 ListenerCore::ListenerCore(const Address& address, const Options& options)
-    : options_((check(options), options)), events_(options.backend), id_(events_) {
+    : options_((check(options), options)), events_(channel_of(options)), id_(events_) {
+  options_.device = nullptr;  // the id knows it
   if (options.ipv6_only) id_.set_ipv6_only(true);
   id_.bind(address);
 }
@@ -17,9 +27,11 @@ ListenerCore::ListenerCore(const Address& address, const Options& options)
 // The listener of Listener::for_connections(): it is not bound, and has nothing to listen to.
 ListenerCore::ListenerCore(const Options& options)
     : options_((check(options), options)),
-      events_(options.backend),
+      events_(channel_of(options)),
       id_(events_),
-      listening_(true) {}
+      listening_(true) {
+  options_.device = nullptr;
+}
 
 void ListenerCore::listen(int backlog) {
   const std::lock_guard lock(mutex_);

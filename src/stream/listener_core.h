@@ -39,7 +39,7 @@ class ListenerCore final : public IoHandler, public std::enable_shared_from_this
   [[nodiscard]] std::optional<Reason> reason_to_refuse(const StreamGreeting& greeting) const;
   void refuse(const verbs::Id& id, Reason reason);
 
-  const Options options_;
+  Options options_;  // not changed after the constructor
   verbs::EventChannel events_;
   verbs::Id id_;
   std::atomic<std::uint64_t> refused_{0};

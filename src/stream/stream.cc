@@ -1,6 +1,7 @@
 // The handle of a stream: it forwards to Endpoint, which is shared with the stream thread.
 #include "weft/stream/stream.hpp"
 
+#include "base/simulated_kernel.h"
 #include "stream/endpoint.h"
 
 namespace weft::stream {
@@ -25,6 +26,8 @@ Stream::~Stream() {
     close(endpoint_->options().linger);
   } catch (const std::exception&) {
     // A destructor cannot report it; what was lost is lost.
+  } catch (const ProgramKilled&) {
+    // The next wait of the program ends by it.
   }
 }
 
@@ -93,12 +96,23 @@ const verbs::ProtectionDomain& Stream::domain() const {
 
 // --- Bytes ---------------------------------------------------------------------------------------
 
+namespace {
+
+// In a simulation the program goes on polling, so others must have their turn now and then.
+Outcome after_look(const Outcome& outcome) {
+  SimulatedKernel* const kernel = SimulatedKernel::current();
+  if (kernel && outcome.would_block()) kernel->looked();
+  return outcome;
+}
+
+}  // namespace
+
 Outcome Stream::send(std::span<const std::byte> bytes, Deadline deadline) {
-  return endpoint_->send(Gather(std::span(&bytes, 1)), deadline);
+  return after_look(endpoint_->send(Gather(std::span(&bytes, 1)), deadline));
 }
 
 Outcome Stream::send(std::span<const std::span<const std::byte>> pieces, Deadline deadline) {
-  return endpoint_->send(Gather(pieces), deadline);
+  return after_look(endpoint_->send(Gather(pieces), deadline));
 }
 
 Outcome Stream::send_registered(const verbs::LocalSlice& bytes, Deadline deadline) {
@@ -106,20 +120,20 @@ Outcome Stream::send_registered(const verbs::LocalSlice& bytes, Deadline deadlin
 }
 
 Outcome Stream::receive(std::span<std::byte> into, Deadline deadline, ReceiveFlags flags) {
-  return endpoint_->receive(Scatter(std::span(&into, 1)), deadline, flags);
+  return after_look(endpoint_->receive(Scatter(std::span(&into, 1)), deadline, flags));
 }
 
 Outcome Stream::receive(std::span<const std::span<std::byte>> into, Deadline deadline,
                         ReceiveFlags flags) {
-  return endpoint_->receive(Scatter(into), deadline, flags);
+  return after_look(endpoint_->receive(Scatter(into), deadline, flags));
 }
 
 Outcome Stream::peek_send() {
-  return endpoint_->peek_send();
+  return after_look(endpoint_->peek_send());
 }
 
 Outcome Stream::peek_receive() {
-  return endpoint_->peek_receive();
+  return after_look(endpoint_->peek_receive());
 }
 
 std::size_t Stream::bytes_available() {

@@ -13,6 +13,7 @@
 
 #include "base/blocked_signals.h"
 #include "base/duration.h"
+#include "base/simulated_kernel.h"
 #include "provider/shared.h"
 #include "weft/deadline.hpp"
 #include "weft/error.hpp"
@@ -33,6 +34,7 @@ constinit std::atomic<StreamThread*> the_thread{nullptr};
 
 // One thread for all streams of the process, started by the first stream that needs it.
 StreamThread& StreamThread::instance() {
+  if (SimulatedKernel* const kernel = SimulatedKernel::current()) return of_program(*kernel);
   if (StreamThread* const thread = existing()) return *thread;
   const std::lock_guard lock(creation_mutex);
   StreamThread* thread = existing();
@@ -45,7 +47,23 @@ StreamThread& StreamThread::instance() {
   return *thread;
 }
 
+// Each program of a simulation is a process.
+StreamThread& StreamThread::of_program(SimulatedKernel& kernel) {
+  std::shared_ptr<void>* const place = kernel.kept(SimulatedKernel::Keeper::stream);
+  if (!place) {
+    throw Error(EOPNOTSUPP,
+                "streams of a simulation belong to programs: use them in Host::run() of "
+                "weft/simulation.hpp");
+  }
+  if (!*place) *place = std::shared_ptr<StreamThread>(new StreamThread());
+  return *static_cast<StreamThread*>(place->get());
+}
+
 StreamThread* StreamThread::existing() {
+  if (SimulatedKernel* const kernel = SimulatedKernel::current()) {
+    const auto* const place = kernel->kept(SimulatedKernel::Keeper::stream);
+    return place ? static_cast<StreamThread*>(place->get()) : nullptr;
+  }
   StreamThread* const thread = the_thread;
   return thread && thread->owner_ == getpid() ? thread : nullptr;
 }
@@ -55,6 +73,10 @@ StreamThread::StreamThread() : owner_(getpid()) {
     throw Error(errno, "cannot create the descriptors of the stream thread");
   }
   watch(no_token, wake_.get());
+  if (SimulatedKernel* const kernel = SimulatedKernel::current()) {
+    kernel->start_thread([this] { run(); });
+    return;
+  }
   const BlockedSignals inherited_by_thread;
   std::thread([this] { run(); }).detach();
 }
@@ -112,7 +134,7 @@ void StreamThread::call_due_handlers() {
   std::vector<Token> due;
   {
     const std::lock_guard lock(mutex_);
-    const auto end = times_.upper_bound(Clock::now());
+    const auto end = times_.upper_bound(steady_now());
     for (auto at = times_.begin(); at != end; ++at) due.push_back(at->second);
     times_.erase(times_.begin(), end);
   }
@@ -139,6 +161,7 @@ void StreamThread::run() {
 // thread stands aside and will compute its timeout anew.
 void StreamThread::call_ready_handlers(int timeout_ms, bool is_thread) {
   std::array<epoll_event, 32> events;
+  if (SimulatedKernel::current()) timeout_ms = await_events(timeout_ms);
   const auto ready = epoll_.wait(events, timeout_ms);
   // epoll is level-triggered: the leader finds the same events.
   if (is_thread && wait_leader_.has_leader()) return;
@@ -153,6 +176,13 @@ void StreamThread::call_ready_handlers(int timeout_ms, bool is_thread) {
   }
 }
 
+// In a simulation only its own calls wait. Returns how long to wait after that.
+int StreamThread::await_events(int timeout_ms) const {
+  pollfd entry{.fd = epoll_.get(), .events = POLLIN, .revents = 0};
+  if (timeout_ms != 0) (void)provider::wait({&entry, 1}, timeout_ms);
+  return 0;
+}
+
 // --- Waiting in a thread of the application ------------------------------------------------------
 
 // The thread that leads does the work of the stream thread until its own descriptors are ready: one
@@ -162,7 +192,7 @@ int StreamThread::lead(std::span<pollfd> entries, const timespec* timeout, const
   if (timeout) {
     const auto length =
         std::chrono::seconds(timeout->tv_sec) + std::chrono::nanoseconds(timeout->tv_nsec);
-    until = time_of(Clock::now() + length);
+    until = time_of(steady_now() + length);
   }
   const int ready = run_wait_loop(*this, entries, until, mask);
   if (ready >= 0) return ready;
@@ -180,7 +210,7 @@ int StreamThread::sleep(std::span<pollfd> entries, std::optional<Time> until,
                         const sigset_t* mask) {
   timespec left{};
   if (until) {
-    const Time now = time_of(Clock::now());
+    const Time now = time_of(steady_now());
     left = timespec_of(std::chrono::nanoseconds(*until > now ? *until - now : 0));
   }
   const int ready = provider::shared_embedded().wait(entries.data(), entries.size(),
@@ -216,6 +246,8 @@ void ThreadRegistration::leave() {
 }
 
 int wait(std::span<pollfd> entries, int timeout_ms) {
+  // In a simulation the stream thread goes on meanwhile.
+  if (SimulatedKernel::current()) return provider::wait(entries, timeout_ms);
   StreamThread* const thread = timeout_ms != 0 ? StreamThread::existing() : nullptr;
   if (!thread) return provider::wait(entries, timeout_ms);
   const WaitLeader::Waiter waiter(thread->wait_leader());

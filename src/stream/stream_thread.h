@@ -4,9 +4,9 @@
 // to, while no call of the application does so. A thread of the application that is about to block
 // anyway takes over that work (lead()), which saves a hand-over between threads for each event.
 //
-// A process has one such thread. It is created with the first stream and never ends, because
-// streams are often destroyed in it. After fork(2) the child creates its own; streams that it
-// inherited from the parent do not work there.
+// A process has one such thread; in a simulation each program has one. It is created with the
+// first stream and never ends, because streams are often destroyed in it. After fork(2) the child
+// creates its own; streams that it inherited from the parent do not work there.
 #pragma once
 
 #include <sys/types.h>
@@ -23,6 +23,7 @@
 
 #include "base/epoll_set.h"
 #include "base/event_fd.h"
+#include "base/simulated_kernel.h"
 #include "base/wait_leader.h"
 #include "base/wait_loop.h"
 
@@ -65,7 +66,9 @@ class StreamThread final : private WaitLoop {
 
  private:
   StreamThread();
+  [[nodiscard]] static StreamThread& of_program(SimulatedKernel& kernel);
   void run();
+  [[nodiscard]] int await_events(int timeout_ms) const;
   [[nodiscard]] std::optional<Clock::time_point> next_time();
   void call_handler(Token token);
   void call_due_handlers();

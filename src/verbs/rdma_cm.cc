@@ -177,6 +177,26 @@ EventChannel::EventChannel(Backend backend) {
   detail::set_nonblocking(raw_->fd);
 }
 
+EventChannel::EventChannel(const Context& device) {
+  const std::shared_ptr<detail::ContextState>& context = device.state_.get();
+  rdma_event_channel* const made = context->table.create_event_channel_on(device.raw());
+  if (!made && errno == EOPNOTSUPP) {
+    fail(errno, fmt::format("rdma_cm finds the device {} by the address: use an address of it, and "
+                            "name no device",
+                            device.device_name()));
+  }
+  if (!made && errno == EINVAL) {
+    fail(errno, fmt::format("the device {} makes progress only where the program polls: for "
+                            "connections of its own it needs Progress::automatic",
+                            device.device_name()));
+  }
+  check_pointer(made, "cannot create an event channel");
+  state_ = std::make_shared<detail::EventChannelState>(context->table, context->backend, made);
+  state_->device = context;
+  raw_ = made;
+  detail::set_nonblocking(raw_->fd);
+}
+
 std::optional<ConnectionEvent> EventChannel::next(Deadline deadline) const {
   while (true) {
     rdma_cm_event* event = nullptr;
@@ -292,6 +312,9 @@ void Id::resolve_route(std::chrono::milliseconds timeout) const {
 Context Id::context() const {
   // rdma_cm names the device only once the address is resolved, or bound to one interface.
   if (!raw_->verbs) fail(ENODEV, "the identifier is not bound to a device yet");
+  // Where the program has named the device, its context is used, and kept.
+  const auto& device = state_->channel->device;
+  if (device && device->raw == raw_->verbs) return Context(device);
   return Context(std::make_shared<detail::ContextState>(
       state_->channel->table, state_->channel->backend, raw_->verbs, /*own=*/false));
 }
@@ -356,6 +379,11 @@ void Id::disconnect() const {
 }
 
 // Keep the new channel only after success: the id still refers to the old one otherwise.
+EventChannel Id::new_channel() const {
+  const detail::EventChannelState& channel = *state_->channel;
+  return channel.device ? EventChannel(Context(channel.device)) : EventChannel(channel.backend);
+}
+
 void Id::migrate(const EventChannel& channel) {
   check_minus_one(state_->channel->table.migrate_id(raw_, channel.raw_),
                   "cannot move the identifier to another event channel");

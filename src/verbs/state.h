@@ -204,6 +204,7 @@ struct EventChannelState {
   const Table& table;
   Backend backend;
   rdma_event_channel* raw;
+  std::shared_ptr<ContextState> device;  // of its ids; null: the one that is found by the address
 };
 
 struct IdState {

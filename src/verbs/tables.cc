@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/log.h"
+#include "base/simulated_kernel.h"
 #include "provider/environment.h"
 #include "provider/shared.h"
 #include "provider/system.h"
@@ -84,6 +85,8 @@ std::string_view to_string(Backend backend) {
 }
 
 Backend default_backend() {
+  if (SimulatedKernel::current()) [[unlikely]]
+    return Backend::embedded;
   const std::string_view value = variable("WEFT_BACKEND");
   if (value.empty()) return Backend::embedded;
   for (const Backend backend : {Backend::embedded, Backend::system, Backend::automatic}) {
@@ -117,6 +120,8 @@ namespace detail {
 
 // The returned table lives as long as the process.
 Chosen choose(Backend requested) {
+  if (SimulatedKernel::current()) [[unlikely]]
+    return {provider::shared_embedded(), Backend::embedded};
   const BackendChoice choice = choose_backend(requested);
   if (choice.backend == Backend::system) {
     return {*provider::system_provider().table, Backend::system};

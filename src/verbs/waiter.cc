@@ -2,14 +2,12 @@
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 
-#include "base/duration.h"
 #include "provider/shared.h"
 #include "weft/error.hpp"
 
@@ -39,20 +37,18 @@ void EventFlag::lower() noexcept {
   raised_ = false;
 }
 
-Timer::~Timer() {
-  if (fd_ >= 0) close(fd_);
-}
-
 void Timer::set(std::chrono::nanoseconds from_now) {
   if (fd_ < 0) {
     // Two threads may set a timer for the first time at once.
     const std::lock_guard lock(making_);
-    if (fd_ < 0) fd_ = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    if (fd_ < 0) throw Error(errno, "cannot make a timer");
+    if (!made_) made_.emplace();
+    if (!made_->valid()) {
+      made_.reset();
+      throw Error(errno, "cannot make a timer");
+    }
+    fd_ = made_->get();
   }
-  constexpr std::chrono::nanoseconds at_once{1};  // timerfd_settime(2) disarms the timer for 0
-  const itimerspec when{{}, timespec_of(std::max(from_now, at_once))};
-  timerfd_settime(fd_, 0, &when, nullptr);
+  made_->set(steady_now() + std::max(from_now, std::chrono::nanoseconds(0)));
 }
 
 // A nested epoll(7) descriptor lets an executor watch several descriptors as one.

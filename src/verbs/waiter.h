@@ -8,6 +8,7 @@
 #include <stop_token>
 #include <string>
 
+#include "base/timer_fd.h"
 #include "verbs/conditions.h"
 #include "weft/deadline.hpp"
 
@@ -37,7 +38,6 @@ class EventFlag {
 class Timer {
  public:
   Timer() = default;
-  ~Timer();
   Timer(const Timer&) = delete;
   Timer& operator=(const Timer&) = delete;
 
@@ -48,7 +48,8 @@ class Timer {
 
  private:
   std::mutex making_;
-  std::atomic<int> fd_{-1};
+  std::optional<TimerFd> made_;
+  std::atomic<int> fd_{-1};  // of made_
 };
 
 // An epoll(7) descriptor that is readable while one of its members is.

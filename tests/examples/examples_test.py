@@ -64,6 +64,18 @@ class Examples(unittest.TestCase):
         self.assertEqual((process.returncode, again),
                          (1, f"seed {found[2]}: a committed entry is lost\n"), err)
 
+    def test_exactly_once(self):
+        """Some seeds lose an answer, one repeats it; the mended version counts each once."""
+        out = self.run_to_end("exactly_once")
+        found = re.fullmatch(r"requests without numbers: (\d+) of 200 seeds count a request twice, "
+                             r"the first is (\d+)\nrequests with numbers: 0 of 200 seeds\n", out)
+        self.assertTrue(found, out)
+        self.assertLess(int(found[1]), 200)
+        with start("exactly_once", found[2]) as process:
+            again, err = process.communicate(timeout=LIMIT_S)
+        self.assertEqual((process.returncode, again),
+                         (1, f"seed {found[2]}: the sum is wrong\n"), err)
+
     def serve_and_ask(self, name, served, *asked):
         """A server that says its port, and a client of it: what both print."""
         with start(name, "serve", *served) as server:

@@ -40,6 +40,9 @@ struct Options {
   // embedded device it may come from any context of the device; on the system's devices only from
   // ConnectionEnd::domain() of another connection, Prepared or Request.
   const verbs::ProtectionDomain* domain = nullptr;  // used during the call only
+  // The embedded device of the connections, of open_own_device() for example, whose context is kept
+  // open meanwhile; null: the one that the process shares. A listener accepts with its own device.
+  const verbs::Context* device = nullptr;  // used during the call only
   verbs::Backend backend = verbs::default_backend();
 };
 

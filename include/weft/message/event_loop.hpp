@@ -31,6 +31,9 @@ class EventLoop {
   // Throws Error.
   WEFT_API explicit EventLoop(const Limits& limits = {},
                               verbs::Backend backend = verbs::default_backend());
+  // A loop whose listeners and connections use this embedded device, of open_own_device() for
+  // example, and keep it open. Throws Error.
+  WEFT_API EventLoop(const Limits& limits, const verbs::Context& device);
   WEFT_API EventLoop(EventLoop&&) noexcept;
   WEFT_API EventLoop& operator=(EventLoop&&) noexcept;
   WEFT_API ~EventLoop();

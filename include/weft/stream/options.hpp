@@ -68,6 +68,10 @@ struct Options {
   // waits for the other end of the pair is woken by that. See Stream::Readiness::bells. The stream
   // duplicates the descriptor while it connects.
   int bell = -1;
+  // The embedded device of the stream or listener, of open_own_device() for example, whose context
+  // is kept open meanwhile; null: the one that the process shares. A listener accepts with its own
+  // device.
+  const verbs::Context* device = nullptr;  // used during the call only
   bool ipv6_only = false;  // a listener on an IPv6 address does not accept IPv4 peers
   verbs::Backend backend = verbs::default_backend();
 };

@@ -89,7 +89,7 @@ class Stream {
   // Spin, linger and keepalive may change at any time, the other options only before connecting.
   // Throws Error: EISCONN later, EINVAL as check().
   WEFT_API void set_options(const Options& options);
-  // The options as they were set, by the constructor or set_options().
+  // The options as they were set, by the constructor or set_options(), but for `device`.
   [[nodiscard]] WEFT_API Options options() const;
 
   // --- Connecting

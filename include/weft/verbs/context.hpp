@@ -107,6 +107,9 @@ class Context {
   Context(Context&&) noexcept = default;
   Context& operator=(Context&&) noexcept = default;
 
+  // Another handle of this context.
+  [[nodiscard]] Context share() const { return Context(state_.get()); }
+
   // Where the device comes from: embedded or system.
   [[nodiscard]] WEFT_API Backend backend() const;
   // The name of the open device, as Device::name().
@@ -163,6 +166,7 @@ class Context {
 
  private:
   friend class Device;
+  friend class EventChannel;
   friend class Id;
   friend class ProtectionDomain;
   friend class QueuePair;

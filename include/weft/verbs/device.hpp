@@ -72,10 +72,12 @@ class Device {
                                            Backend backend = default_backend());
 
 // Opens an embedded device of its own, with these options, beside the one that the process shares:
-// for queue pairs that are connected by endpoints, with any other device. It is not in devices(),
-// and rdma_cm (Id, and the layers above) does not use it. Its name is "weft1" and so on; it is
-// closed with the last object that was made from it, and then ends connections without waiting for
-// their peers. Throws Error: EINVAL or ENODEV, with the option at fault.
+// for queue pairs that are connected by endpoints, and for all that is told to use it: EventChannel
+// with its Ids, connection::Options::device, message::EventLoop, stream::Options::device. These
+// need another DeviceOptions::progress than manual. Its peers may be on any device. It is not in
+// devices(). Its name is "weft1" and so on; it is closed with the last object that was made from
+// it, and then ends connections without waiting for their peers. Throws Error: EINVAL or ENODEV,
+// with the option at fault.
 [[nodiscard]] WEFT_API Context open_own_device(const DeviceOptions& options);
 
 // Opens the device that reaches `peer`, a numeric address or GID: the first with the source address

@@ -99,6 +99,10 @@ class EventChannel {
  public:
   // A channel of its own, of this backend. Throws Error.
   WEFT_API explicit EventChannel(Backend backend = default_backend());
+  // A channel whose ids use this device only, so that a process can have connections of several
+  // embedded devices (open_own_device()). Keeps the device open. Throws Error: EOPNOTSUPP for a
+  // device of the system, where rdma_cm finds the device by the address.
+  WEFT_API explicit EventChannel(const Context& device);
   EventChannel(EventChannel&&) noexcept = default;
   EventChannel& operator=(EventChannel&&) noexcept = default;
 
@@ -163,7 +167,10 @@ class Id {
   // Completes a connection whose queue pair is not the id's.
   WEFT_API void establish() const;   // rdma_establish(3)
   WEFT_API void disconnect() const;  // both sides get RDMA_CM_EVENT_DISCONNECTED
-  // Moves the id to another channel, rdma_migrate_id(3). Later events arrive there.
+  // A channel of its own for the device of this id, as a place to migrate it to.
+  [[nodiscard]] WEFT_API EventChannel new_channel() const;
+  // Moves the id to another channel, rdma_migrate_id(3). Later events arrive there. Throws
+  // Error(EINVAL) if the channel is of another device.
   WEFT_API void migrate(const EventChannel& channel);
   // Fills in what ibv_modify_qp(3) needs for `state` and returns the mask, rdma_init_qp_attr(3).
   WEFT_API int initial_attributes(ibv_qp_state state, ibv_qp_attr& attributes) const;

@@ -1,0 +1,31 @@
+// Wakes the calls of a stream that wait for the stream thread.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+
+#include "base/event_fd.h"
+
+namespace weft::stream::detail {
+
+// A condition variable. In a simulation, where a program must hand over to others while it waits,
+// it is a descriptor.
+class Changes {
+ public:
+  Changes();
+  Changes(const Changes&) = delete;
+  Changes& operator=(const Changes&) = delete;
+
+  // With the lock held under which the state has changed.
+  void notify_all() noexcept;
+  // Waits for a notification, without limit where there is no timeout. May return without one.
+  void wait(std::unique_lock<std::mutex>& lock, std::optional<std::chrono::milliseconds> timeout);
+
+ private:
+  std::condition_variable changed_;
+  std::optional<EventFd> simulated_;
+};
+
+}  // namespace weft::stream::detail
