@@ -1,6 +1,9 @@
 #include "device/connect/listener.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <memory>
+#include <vector>
 
 #include "base/after_fork.h"
 #include "device/addresses.h"
@@ -62,7 +65,10 @@ void Listener::stop() {
     plan_.socket.reset();
     unfinished.swap(unfinished_);
   }
-  for (const auto& inbound : unfinished) {
+  // In the order of their arrival, so that a simulation repeats it.
+  std::vector<std::shared_ptr<InboundHandshake>> ordered(unfinished.begin(), unfinished.end());
+  std::ranges::sort(ordered, {}, [](const auto& inbound) { return inbound->fd(); });
+  for (const auto& inbound : ordered) {
     device_.half_open().remove(*inbound);
     inbound->cancel();
   }
