@@ -45,7 +45,7 @@ void Programs::run(Program& program) {
   try {
     if (!program.killed) program.function();
   } catch (const ProgramKilled&) {
-    // The process is dead, so that nobody waits for anything of it.
+    // The process is dead: what it has not finished has no effect.
   } catch (...) {
     if (!program.killed) failures_.push_back(std::current_exception());
   }

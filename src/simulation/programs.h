@@ -1,5 +1,5 @@
 // The programs of a simulation, of which at most one runs at a time: a program hands over where it
-// waits, and goes on when the schedule says so.
+// waits, and goes on when an event of the schedule gives it the turn.
 #pragma once
 
 #include <cstddef>

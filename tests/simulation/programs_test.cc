@@ -159,7 +159,7 @@ TEST(SimulatedPrograms, FindNoSuchHost) {
                   (void)connection::connect({"server.example", port}, 1h);
                 }),
                 HasSubstr("no host has that name"));
-    // An address that no host has: nobody answers.
+    // An address that no host has: there is no answer.
     const auto began = pair.world.now();
     EXPECT_EQ(number_of([&] { (void)connection::connect({"10.9.9.9", port}, 3s); }), ETIMEDOUT);
     EXPECT_EQ(pair.world.now() - began, 3s);
