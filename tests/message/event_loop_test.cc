@@ -135,6 +135,16 @@ TEST(EventLoop, TimersComeInTheirOrderOnce) {
   EXPECT_EQ(order, (std::vector{1, 2, 3, 4}));
 }
 
+// The loop waits without limit: only the second timer ends that.
+TEST(EventLoop, ATimerBehindACanceledOneIsNotForgotten) {
+  EventLoop loop;
+  bool called = false;
+  const auto unwanted = loop.after(1ms, [] { ADD_FAILURE() << "was canceled"; });
+  loop.after(20ms, [&] { called = true; });
+  EXPECT_TRUE(loop.cancel(unwanted));
+  while (!called) loop.step(Deadline::never());
+}
+
 TEST(EventLoop, ItsDescriptorWorksInAnotherEpoll) {
   Sides sides;
   while (sides.loop->step() > 0) continue;
