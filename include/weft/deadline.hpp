@@ -8,8 +8,9 @@
 
 namespace weft {
 
-// The time that deadlines are measured by: that of std::chrono::steady_clock. In a program of a
-// simulation (weft/simulation.hpp) it is the virtual time, which the standard clock does not know.
+// The time that deadlines are measured by: that of std::chrono::steady_clock. In the thread and the
+// programs of a simulation (weft/simulation.hpp) it is the virtual time, which the standard clock
+// does not know.
 [[nodiscard]] WEFT_API std::chrono::steady_clock::time_point steady_now();
 
 // Converts from a duration, which counts from now on, or from a point in time. A call with a
