@@ -38,6 +38,7 @@ class Case:
     timeout_s: int
     long: bool
     sanitized: bool  # also with an instrumented device, in the long run
+    sources: bool = False  # of a program that somebody has built from its source: see sources.py
 
     @property
     def program(self):
@@ -51,11 +52,11 @@ class Case:
 CASES = {}
 
 
-def add(name, run, *, timeout_s=120, long=False, sanitized=False):
+def add(name, run, *, timeout_s=120, long=False, sanitized=False, sources=False):
     """Registers a test: `run` is called with a Stage."""
     if name in CASES:
         raise ValueError(f"two cases are called {name}")
-    CASES[name] = Case(name, run, timeout_s, long, sanitized)
+    CASES[name] = Case(name, run, timeout_s, long, sanitized, sources)
 
 
 def case(name, **options):

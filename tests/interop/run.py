@@ -1,7 +1,7 @@
 """Runs one interoperability test, or lists them all.
 
 usage: run.py CASE          exit status 0: passed, 1: failed, 77: skipped, with the reason printed
-       run.py --list        NAME TIMEOUT_SECONDS for each
+       run.py --list        NAME TIMEOUT_SECONDS LABEL for each
        run.py --sanitized   the names of those that an instrumented build runs
 
 Each run leaves a line of JSON in the file that WEFT_INTEROP_RESULTS names, for a table.
@@ -57,6 +57,7 @@ import sandboxes  # noqa: F401
 import services  # noqa: F401
 import shared_ports  # noqa: F401
 import sockets  # noqa: F401
+import sources  # noqa: F401
 import storage  # noqa: F401
 import sysfs  # noqa: F401
 import top  # noqa: F401
@@ -124,12 +125,12 @@ def run(case):
 def main(arguments):
     if arguments == ["--list"]:
         for case in cases.CASES.values():
-            print(case.name, case.timeout_s)
+            print(case.name, case.timeout_s, "sources" if case.sources else "packages")
         return 0
     if arguments == ["--sanitized"]:
         for case in cases.CASES.values():
             if case.sanitized:
-                print(case.name, case.timeout_s)
+                print(case.name, case.timeout_s, "packages")
         return 0
     if len(arguments) != 1 or arguments[0] not in cases.CASES:
         print(__doc__, file=sys.stderr)

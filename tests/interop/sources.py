@@ -1,0 +1,67 @@
+"""Programs that Debian does not package, built from their sources by somebody who has them.
+
+WEFT_INTEROP_SOURCES names a folder that has one folder for each of them; docs/compatibility.md says
+how each was built. Without it these tests are skipped. They have the label `sources`.
+"""
+
+import json
+import os
+import pathlib
+
+import cases
+import harness
+from harness import need
+
+
+def _built(*parts):
+    """The path of something that was built, or a skip."""
+    folder = os.environ.get("WEFT_INTEROP_SOURCES")
+    if not folder:
+        raise harness.Skip("WEFT_INTEROP_SOURCES names no folder with programs built from source")
+    path = os.path.join(folder, *parts)
+    if not os.path.exists(path):
+        raise harness.Skip(f"{path} is missing")
+    return path
+
+
+def _pairs(path):
+    return json.loads(pathlib.Path(path).read_text())["queue_pairs"]
+
+
+@cases.case("nccl.net_plugin", sources=True)
+def nccl(stage):
+    """NCCL's plugin for InfiniBand and RoCE, used as NCCL uses it, with memory of the host."""
+    plugin, program = _built("nccl-rdma-sharp-plugins", "libnccl-net.so"), "nccl_net"
+    statistics = stage.scratch("stats.json")
+    env = {"NCCL_PLUGIN_P2P": "ib"}
+    receiver = stage.start("receiver", harness.companion(program), plugin, "receive",
+                           env={**env, "WEFT_STATS": statistics})
+    handle = receiver.expect(r"^handle ([0-9a-f]+)$").group(1)
+    sender = stage.start("sender", harness.companion(program), plugin, "send", handle, env=env)
+    for side in (sender, receiver):
+        side.finish()
+        side.expect("all data is right")
+    written = sum(pair["peer_writes"]["bytes"] for pair in _pairs(statistics))
+    need(written > 40 << 20, f"not on the device: {written} bytes")
+
+
+@cases.case("valkey.rdma", timeout_s=240, sources=True)
+def valkey(stage):
+    """Its own test client, which compares what it gets with what it has set."""
+    server_program = _built("valkey", "src", "valkey-server")
+    module = _built("valkey", "src", "valkey-rdma.so")
+    client_program = _built("valkey", "tests", "rdma", "rdma-test")
+    port, statistics = harness.free_port(), stage.scratch("stats.json")
+    folder = os.path.dirname(statistics)
+    server = stage.start("server", server_program, "--port", 0, "--save", "", "--dir", folder,
+                         "--loadmodule", module, "bind=127.0.0.1", f"port={port}",
+                         env={"WEFT_STATS": statistics})
+    server.expect("Ready to accept connections|Server initialized")
+    server.await_listening(port)
+    client = stage.start("client", client_program, "-h", "127.0.0.1", "-p", port, "-t", 2)
+    client.finish(within_s=120)
+    harness.need_no_trouble(client)
+    server.signal(15)
+    server.finish(status=None)
+    received = sum(pair["received"]["operations"] for pair in _pairs(statistics))
+    need(received > 100, f"not on the device: {received} operations")
