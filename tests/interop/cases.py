@@ -25,6 +25,7 @@ PACKAGES = {
     "cmtime": "rdmacm-utils", "rdma_xserver": "rdmacm-utils",
     "ucx_info": "ucx-utils", "ucx_perftest": "ucx-utils",
     "mpich": "mpich", "openmpi": "openmpi-bin",
+    "openshmem": "openmpi-bin",
     "ibstat": "infiniband-diags", "ibstatus": "infiniband-diags",
     "qperf": "qperf", "fio": "fio", "qemu": "qemu-system-x86", "dtest": "dapl2-utils",
     "fi_pingpong": "libfabric-bin", "librpma": "librpma0", "tgt": "tgt", "ceph": "ceph-mon",

@@ -1,11 +1,12 @@
-"""MPICH and Open MPI over UCX, as Debian has them, with no variable or setting of UCX.
+"""MPICH, Open MPI and its OpenSHMEM over UCX, as Debian has them, with no variable or setting of UCX.
 
 Two processes of one host would exchange everything by shared memory. So each of them gets a boot id
 of its own, by which UCX tells hosts apart, in a user and mount namespace."""
 
-import json
 import os
 import pathlib
+import signal
+import time
 
 import cases
 import harness
@@ -26,7 +27,7 @@ def _messages(folder):
     for path in sorted(pathlib.Path(folder).glob("stats.json*")):
         if path.stat().st_size == 0:
             continue  # of a process that did not use the device
-        pairs = json.loads(path.read_text())["queue_pairs"]
+        pairs = (harness.json_of(path) or {"queue_pairs": []})["queue_pairs"]
         found.append(sum(pair[name]["operations"] for pair in pairs if pair["type"] == "RC"
                          for name in ("received", "peer_writes", "peer_reads", "peer_atomics")))
     return found
@@ -56,9 +57,34 @@ def _exchanges(implementation, launcher, *options, env=None):
     return run
 
 
+_AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+@cases.case("openshmem.exchanges")
+def openshmem(stage):
+    """As installed: UCX is its only transport. The processes write their statistics on request."""
+    program = harness.companion("shmem_exchanges.openmpi")
+    if not os.path.exists(program):
+        raise harness.Skip("it was built without oshc++")
+    if not harness.succeeds(*_UNSHARE, "true"):
+        raise harness.Skip("no user namespaces")
+    side = stage.start("processes", "oshrun", "--oversubscribe", "-n", _RANKS, *_UNSHARE, "sh", "-c",
+                       _AS_ANOTHER_HOST, "sh", program,
+                       env={"WEFT_STATS": stage.scratch("stats.json"), **_AS_ROOT}, privileged=True)
+    stage.ran[-1] = "processes: weft run -- oshrun --oversubscribe -n 2 shmem_exchanges"
+    for rank in range(_RANKS):
+        found = side.expect(f"process {rank} of {_RANKS}, pid (\\d+): all data is right")
+        os.kill(int(found.group(1)), signal.SIGUSR2)
+    end = time.monotonic() + harness.WAIT_S
+    folder = os.path.dirname(stage.scratch("stats.json"))
+    while len([count for count in _messages(folder) if count >= 50]) < _RANKS:
+        need(time.monotonic() < end, f"not on the device: {_messages(folder)}")
+        time.sleep(0.05)
+
+
 cases.add("mpich.exchanges", _exchanges("mpich", "mpiexec.hydra"))
 # Without these two options Open MPI takes UCX for adapters called mlx… only. The variables let root
 # run it.
 cases.add("openmpi.exchanges", _exchanges(
     "openmpi", "mpirun.openmpi", "--oversubscribe", "--mca", "pml", "ucx", "--mca", "osc", "ucx",
-    env={"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}))
+    env=_AS_ROOT))
