@@ -68,8 +68,8 @@ def openshmem(stage):
         raise harness.Skip("it was built without oshc++")
     if not harness.succeeds(*_UNSHARE, "true"):
         raise harness.Skip("no user namespaces")
-    side = stage.start("processes", "oshrun", "--oversubscribe", "-n", _RANKS, *_UNSHARE, "sh", "-c",
-                       _AS_ANOTHER_HOST, "sh", program,
+    side = stage.start("processes", "oshrun", "--oversubscribe", "-n", _RANKS, *_UNSHARE,
+                       "sh", "-c", _AS_ANOTHER_HOST, "sh", program,
                        env={"WEFT_STATS": stage.scratch("stats.json"), **_AS_ROOT}, privileged=True)
     stage.ran[-1] = "processes: weft run -- oshrun --oversubscribe -n 2 shmem_exchanges"
     for rank in range(_RANKS):
