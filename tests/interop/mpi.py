@@ -1,4 +1,4 @@
-"""MPICH, Open MPI and its OpenSHMEM over UCX, as Debian has them, with no variable or setting of UCX.
+"""MPICH, Open MPI and its OpenSHMEM over UCX, as Debian has them, with no setting of UCX.
 
 Two processes of one host would exchange everything by shared memory. So each of them gets a boot id
 of its own, by which UCX tells hosts apart, in a user and mount namespace."""
