@@ -222,6 +222,15 @@ void try_peer(const std::filesystem::path& folder, const std::string& host, std:
           "ports of your program.",
           port),
       findings);
+  // perftest counts credits where its own device is an iWARP device, and both sides must.
+  for (Finding& finding : findings) {
+    if (finding.subject != "personality" || finding.sentence.find("RoCE") == std::string::npos) {
+      continue;
+    }
+    finding.sentence +=
+        " Towards an iWARP adapter or the kernel's siw, perftest's ib_send_bw needs `weft run "
+        "--personality iwarp`.";
+  }
 }
 
 int serve_peers(const std::filesystem::path& folder, std::uint16_t port) {

@@ -58,7 +58,12 @@ bool overlap(const SharedPorts::Port& port, const sockaddr_storage& address, boo
          covers(address, ipv6_only, port.address, port.ipv6_only);
 }
 
+// A time that the program has set itself is longer, and stays.
 bool defer_accept(int socket) {
+  int already_s = 0;
+  socklen_t bytes = sizeof already_s;
+  const int known = sys::get_option(socket, IPPROTO_TCP, TCP_DEFER_ACCEPT, &already_s, &bytes);
+  if (known >= 0 && already_s > 0) return true;
   return sys::set_option(socket, IPPROTO_TCP, TCP_DEFER_ACCEPT, deferred_s) >= 0;
 }
 

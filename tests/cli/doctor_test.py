@@ -102,6 +102,7 @@ class Doctor(unittest.TestCase):
                     done = doctor("--peer", "127.0.0.1", "--port", port)
                     self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                     self.assertIn(f"With 127.0.0.1 port {port}", done.stdout)
+                    self.assertIn("siw, perftest's ib_send_bw needs", " ".join(done.stdout.split()))
             finally:
                 peer.terminate()
 
