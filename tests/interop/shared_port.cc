@@ -2,10 +2,11 @@
 // greets each TCP client and sends back its first line; an RDMA client is served as rdma_server(1)
 // does it.
 //
-//   shared_port PORT tcp|rdma events|thread TCP_CLIENTS RDMA_CLIENTS
+//   shared_port PORT tcp|rdma events|thread|child TCP_CLIENTS RDMA_CLIENTS
 //
 // The second argument is what listens first. `events`: the TCP socket does not block and is in an
-// epoll set. `thread`: a thread waits in accept(2). Ends when it has served that many clients.
+// epoll set. `thread`: a thread waits in accept(2). `child`: a child of fork(2) does. Ends when it
+// has served that many clients.
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -13,6 +14,7 @@
 #include <rdma/rdma_verbs.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -117,6 +119,20 @@ void accept_in_thread(int listener, int clients) {
   }
 }
 
+// The child has no device: it gets every client.
+void accept_in_child(int listener, int clients) {
+  const pid_t child = fork();
+  NEED(child >= 0);
+  if (child == 0) {
+    accept_in_thread(listener, clients);
+    std::fflush(stdout);
+    _exit(0);
+  }
+  int status = 0;
+  NEED(waitpid(child, &status, 0) == child);
+  NEED(status == 0);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -124,7 +140,7 @@ int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const int port = std::atoi(argv[1]);
   const bool tcp_first = std::string_view(argv[2]) == "tcp";
-  const bool by_events = std::string_view(argv[3]) == "events";
+  const std::string_view how = argv[3];
   const int tcp_clients = std::atoi(argv[4]);
   int listener = tcp_first ? listen_by_tcp(port) : -1;
   rdma_cm_id* const id = listen_by_rdma(argv[1]);
@@ -133,7 +149,9 @@ int main(int argc, char** argv) {
   std::thread rdma([id, left = std::atoi(argv[5])]() mutable {
     while (left-- > 0) serve_one_by_rdma(id);
   });
-  by_events ? accept_by_events(listener, tcp_clients) : accept_in_thread(listener, tcp_clients);
+  if (how == "events") accept_by_events(listener, tcp_clients);
+  if (how == "thread") accept_in_thread(listener, tcp_clients);
+  if (how == "child") accept_in_child(listener, tcp_clients);
   rdma.join();
   rdma_destroy_ep(id);
   close(listener);

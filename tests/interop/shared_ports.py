@@ -55,6 +55,18 @@ for _first in ("tcp", "rdma"):
         cases.add(f"shared_port.{_first}_first_{_how}", _shared(_first, _how))
 
 
+@cases.case("shared_port.accepted_by_a_child")
+def accepted_by_a_child(stage):
+    """The child of a program that listens by rdma_cm serves TCP clients as it would without."""
+    port = harness.free_port()
+    server = stage.start("server", harness.companion("shared_port"), port, "rdma", "child", 3, 0)
+    server.expect("both listen")
+    for line in (b"hello\n", None, b"MPA is what I speak\n"):
+        _greeted(port, line)
+    server.finish()
+    need(server.output.count("a TCP client was served") == 3, "TCP clients are missing")
+
+
 @cases.case("shared_port.of_another_program")
 def another_program(stage):
     """Another program has the port: the message names what separates them."""
