@@ -1,6 +1,6 @@
 // Measures how fast captures are read: `weft dissect` in its modes, compared with a plain walk over
 // the packets and with tshark. Each runs in a separate process, and they alternate within each
-// round.
+// round. With --processors it compares the time that passes on one processor and on two.
 //
 // The input is made of two captures in tests/data: NFS over the kernel's soft RoCE and over its
 // soft iWARP. The packets are unchanged, with ICRC or plain FPDUs, and the captures are repeated
@@ -8,12 +8,14 @@
 // are new ones with the same numbers.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -35,6 +37,7 @@ struct Settings {
   std::string file;
   std::uint64_t megabytes = 300;
   int rounds = 3;
+  bool processors = false;
 };
 
 // --- The capture ---------------------------------------------------------------------------------
@@ -80,10 +83,11 @@ struct Made {
   std::uint64_t packets = 0;
 };
 
-Made make_capture(const Settings& settings, const std::string& path, std::uint64_t bytes) {
+constexpr std::int64_t pause_ns = 1'000'000'000;
+
+Made make_capture(const Settings& settings, const std::string& path, std::uint64_t bytes,
+                  std::int64_t now_ns = pause_ns) {
   PcapWriter out(path);
-  constexpr std::int64_t pause_ns = 1'000'000'000;
-  std::int64_t now_ns = pause_ns;
   while (out.bytes() < bytes) {
     for (const char* name : {"nfs3_rxe", "nfs4_siw"}) {
       const auto source = capture::open_capture(settings.data + "/" + name + ".pcap.zst");
@@ -105,12 +109,14 @@ Made make_capture(const Settings& settings, const std::string& path, std::uint64
 
 struct Cost {
   double cpu_s = 0;
+  double passed_s = 0;
   double memory_mb = 0;  // peak resident size
 };
 
 // Runs `act` in a new process without output. Measures processor time, because other programs may
 // use the processor too.
 Cost measure(const std::function<void()>& act) {
+  const auto begin = std::chrono::steady_clock::now();
   const pid_t child = fork();
   if (child == 0) {
     const int nowhere = open("/dev/null", O_WRONLY);
@@ -127,7 +133,8 @@ Cost measure(const std::function<void()>& act) {
   const auto seconds = [](const timeval& time) {
     return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
   };
-  return {seconds(usage.ru_utime) + seconds(usage.ru_stime),
+  const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
+  return {seconds(usage.ru_utime) + seconds(usage.ru_stime), passed.count(),
           static_cast<double>(usage.ru_maxrss) * 1024 / 1e6};
 }
 
@@ -194,6 +201,70 @@ void compare(const Settings& settings, const std::string& large, const std::stri
   }
 }
 
+// Runs `act` on the first processor only that this process may use.
+std::function<void()> on_one_processor(std::function<void()> act) {
+  return [act = std::move(act)] {
+    cpu_set_t all;
+    sched_getaffinity(0, sizeof all, &all);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    for (std::size_t at = 0; CPU_COUNT(&one) == 0; ++at) {
+      if (CPU_ISSET(at, &all)) CPU_SET(at, &one);
+    }
+    sched_setaffinity(0, sizeof one, &one);
+    act();
+  };
+}
+
+// The time that passes matters here, so nothing else should run on the machine. One and two
+// processors alternate, and the ratio is that of each round.
+void compare_processors(const Settings& settings, const std::string& large, const Made& made) {
+  const std::string packed = large + ".zst";
+  const std::string later = large + ".later";
+  (void)measure(program({"zstd", "-q", "-f", "-3", large, "-o", packed}));
+  constexpr std::int64_t day_ns = 86'400 * pause_ns;
+  const Made made_later = make_capture(settings, later, made.bytes, day_ns);
+  struct Pair {
+    const char* name;
+    std::function<void()> act;
+    std::uint64_t bytes = 0;
+    std::vector<Cost> one{};
+    std::vector<Cost> two{};
+    std::vector<double> ratios{};
+  };
+  const std::string& weft = settings.weft;
+  std::vector<Pair> pairs{
+      {"weft dissect", program({weft, "dissect", large}), made.bytes},
+      {"  of a file in zstd", program({weft, "dissect", packed}), made.bytes},
+      {"  of two files", program({weft, "dissect", large, later}), made.bytes + made_later.bytes},
+      {"  --operations --json", program({weft, "dissect", "--operations", "--json", large}),
+       made.bytes},
+  };
+  for (int round = 0; round < settings.rounds; ++round) {
+    for (Pair& pair : pairs) {
+      pair.one.push_back(measure(on_one_processor(pair.act)));
+      pair.two.push_back(measure(pair.act));
+      pair.ratios.push_back(pair.one.back().passed_s / pair.two.back().passed_s);
+    }
+  }
+  const auto median = [](std::vector<Cost>& costs) {
+    std::ranges::sort(costs, {}, &Cost::passed_s);
+    return costs[costs.size() / 2];
+  };
+  fmt::print("{:24} {:>12} {:>12} {:>8} {:>11} {:>11}\n", "", "one, MB/s", "two, MB/s", "ratio",
+             "one, memory", "two, memory");
+  for (Pair& pair : pairs) {
+    const Cost one = median(pair.one);
+    const Cost two = median(pair.two);
+    std::ranges::sort(pair.ratios);
+    const double megabytes = static_cast<double>(pair.bytes) / 1e6;
+    fmt::print("{:24} {:12.0f} {:12.0f} {:8.2f} {:8.0f} MB {:8.0f} MB\n", pair.name,
+               megabytes / one.passed_s, megabytes / two.passed_s,
+               pair.ratios[pair.ratios.size() / 2], one.memory_mb, two.memory_mb);
+  }
+  for (const auto& path : {packed, later}) unlink(path.c_str());
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -202,6 +273,8 @@ int main(int count, char** arguments) {
   app.add_option("--megabytes", settings.megabytes, "Of the capture")->capture_default_str();
   app.add_option("--rounds", settings.rounds, "The medians are shown")->capture_default_str();
   app.add_option("--weft", settings.weft, "The program")->capture_default_str();
+  app.add_flag("--processors", settings.processors,
+               "Compare the time that passes on one processor and on two");
   app.add_option("--make", settings.file, "Only write the capture, to this file");
   CLI11_PARSE(app, count, arguments);
   try {
@@ -218,7 +291,11 @@ int main(int count, char** arguments) {
     const Made made_small = make_capture(settings, small, 1'000'000);
     fmt::print("{:.0f} MB, {} packets; MB and packets by second of one processor\n",
                static_cast<double>(made.bytes) / 1e6, made.packets);
-    compare(settings, large, small, made, made_small);
+    if (settings.processors) {
+      compare_processors(settings, large, made);
+    } else {
+      compare(settings, large, small, made, made_small);
+    }
     for (const auto& path : {large, large + ".html", small}) unlink(path.c_str());
     rmdir(folder.c_str());
     return 0;

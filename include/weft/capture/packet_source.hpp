@@ -63,6 +63,14 @@ inline constexpr std::size_t max_packet_bytes = 16 * 1024 * 1024;
 [[nodiscard]] WEFT_API std::unique_ptr<PacketSource> merge_captures(
     const std::vector<std::string>& paths, const std::atomic<bool>* stop = nullptr);
 
+// Reads a source that has an end in a thread of its own, a few batches of half a megabyte ahead of
+// the caller. The packets are the same, in the same order, and so are problem() and leftover()
+// after the last one. What the source throws comes from next(). The destructor waits until the
+// thread has read its batch. Throws std::system_error if there can be no thread; then the source is
+// lost.
+[[nodiscard]] WEFT_API std::unique_ptr<PacketSource> read_ahead(
+    std::unique_ptr<PacketSource> source);
+
 // One of several captures, and what its clock is ahead of the others: its times are reduced by
 // that.
 struct CaptureFile {
