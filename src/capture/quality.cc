@@ -9,10 +9,6 @@
 namespace weft::capture {
 namespace {
 
-// Packets on different paths come within this time. A retransmission needs longer than that, unless
-// the network is very fast.
-constexpr std::int64_t longest_detour_ns = 3'000'000;
-
 void add_connection(CaptureQuality& sums, const Connection& connection) {
   ++sums.connections;
   if (lacks_direction(connection)) ++sums.one_direction;
@@ -83,10 +79,12 @@ std::vector<std::string> describe(const CaptureQuality& quality) {
                               bytes_text(quality.cut_bytes)));
   }
   if (quality.missing_bytes + quality.missing_packets > 0) {
+    const bool one = quality.missing_packets == 1 && quality.missing_bytes == 0;
     all.push_back(fmt::format(
-        "{} and {} are missing, or cannot be decoded because others are missing: the capture lost "
-        "them, or they were lost on the way to it.",
-        count_text(quality.missing_packets, "packet"), bytes_text(quality.missing_bytes)));
+        "{} {} missing, or cannot be decoded because others are missing: the capture lost {}, or "
+        "{} lost on the way to it.",
+        amount_text(quality.missing_packets, quality.missing_bytes), one ? "is" : "are",
+        one ? "it" : "them", one ? "it was" : "they were"));
   }
   if (quality.resent_packets > 0) {
     all.push_back(fmt::format("{} {} lost before the capture, which has the retransmission only.",

@@ -68,6 +68,9 @@ class TrafficFan final : public TrafficSink {
   void on_congestion(const Origin& origin, Congestion congestion) override {
     for (auto* sink : sinks_) sink->on_congestion(origin, congestion);
   }
+  void on_path_change(const Origin& origin, const PathChange& change) override {
+    for (auto* sink : sinks_) sink->on_path_change(origin, change);
+  }
   void on_end(const Origin& origin, bool reset) override {
     for (auto* sink : sinks_) sink->on_end(origin, reset);
   }

@@ -94,7 +94,7 @@ Content RoceTalk::network(Side side, std::size_t transport_bytes) const {
   const std::uint8_t to = side == Side::a ? options_.host_b : options_.host_a;
   constexpr std::size_t udp_bytes = wire::UdpHeader::header_bytes;
   const wire::UdpHeader udp{
-      .source_port = 0xC000,
+      .source_port = source_port_,
       .destination_port = wire::roce_v2_port,
       .length_bytes = static_cast<std::uint16_t>(udp_bytes + transport_bytes)};
   const auto grh =

@@ -62,6 +62,8 @@ class RoceTalk {
   void set_pad(std::uint8_t bytes) { pad_bytes_ = bytes; }
   // What the next packets have in the IP header: 3 is congestion experienced.
   void set_ecn(std::uint8_t ecn) { ecn_ = ecn; }
+  // The UDP source port of the next packets.
+  void set_source_port(std::uint16_t port) { source_port_ = port; }
   [[nodiscard]] std::uint32_t next_psn(Side side) const { return side == Side::a ? a_ : b_; }
 
  private:
@@ -78,6 +80,7 @@ class RoceTalk {
   std::uint32_t b_;
   std::uint32_t datagrams_ = 0;
   std::uint8_t ecn_ = 0;
+  std::uint16_t source_port_ = 0xC000;
   std::optional<std::uint8_t> pad_bytes_;
   bool acknowledges_ = true;
 };

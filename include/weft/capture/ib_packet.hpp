@@ -30,6 +30,8 @@ struct IbPacket {
   // Size of `transport` on the wire, from the lengths in LRH, GRH or UDP.
   std::size_t wire_bytes = 0;
   std::uint8_t ecn = 0;  // the two ECN bits of the IP header or GRH: 3 means congestion experienced
+  std::uint8_t hop_limit = 0;     // of IP (roce_v2), otherwise 0
+  std::uint16_t source_port = 0;  // of UDP (roce_v2), otherwise 0
   // True if IP fragments were reassembled: `network` is the UDP header alone, and the ICRC cannot
   // be checked.
   bool from_fragments = false;

@@ -12,6 +12,10 @@
 
 namespace weft::capture {
 
+// Packets on different paths come within this time. A retransmission of a packet that was lost
+// before the capture needs longer than that, unless the network is very fast.
+inline constexpr std::int64_t longest_detour_ns = 3'000'000;
+
 struct CaptureQuality {
   std::uint64_t frames = 0;
   std::uint64_t cut_frames = 0;       // by the snap length

@@ -44,6 +44,8 @@ class TcpReader {
   virtual void on_window(Side /*side*/, const Stamp& /*stamp*/, bool /*open*/) {}
   // A segment of this side only asks whether the closed window of the other side is open again.
   virtual void on_window_probe(Side /*side*/, const Stamp& /*stamp*/) {}
+  // The segments of `side` take another path than before.
+  virtual void on_path_change(Side /*side*/, const Stamp& /*stamp*/, const PathChange&) {}
   // Called for each packet of the connection, before its content. `side` has sent it.
   virtual void on_packet(Side side, const Stamp& stamp) = 0;
   // A segment of `side` came after later ones: it was on another path, or it is a retransmission of

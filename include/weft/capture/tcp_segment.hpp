@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "weft/bytes.hpp"
 #include "weft/capture/host_address.hpp"
@@ -17,6 +18,7 @@ struct TcpSegment {
   wire::TcpHeader header;
   Bytes payload;               // the captured part
   std::size_t wire_bytes = 0;  // size of the payload on the wire; more if the snap length cut it
+  std::uint8_t hop_limit = 0;  // hop limit of IPv6, time to live of IPv4; 0: unknown
 };
 
 // Receives segments, in the order of the capture. Spans are valid during the call only.

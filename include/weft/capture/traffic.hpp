@@ -183,6 +183,19 @@ enum class Congestion : std::uint8_t {
   notified,  // the sender received a marked packet and asks the other side to slow down
 };
 
+// The packets of a sender have begun to take another path, and go on to do so. Switches choose
+// among equal paths by the source port of RoCE v2 (Annex A17.9.2), and the hop limit shows how many
+// routers a packet has passed.
+struct PathChange {
+  enum class Kind : std::uint8_t {
+    hop_limit,    // hop limit of IPv6, time to live of IPv4
+    source_port,  // of UDP, in RoCE v2
+  };
+  Kind kind = Kind::hop_limit;
+  std::uint32_t before = 0;
+  std::uint32_t after = 0;
+};
+
 // InfiniBand's end-to-end credits (§9.7.7.2): after everything up to `psn`, `credits` receives are
 // posted. Not reported if the responder does not count its receives.
 struct CreditUpdate {
@@ -232,6 +245,8 @@ class TrafficSink {
   virtual void on_violation(const Origin&, const Violation&) {}
   // A packet has met congestion, or a side was notified of it.
   virtual void on_congestion(const Origin&, Congestion) {}
+  // The packets of `origin.side` take another path than before.
+  virtual void on_path_change(const Origin&, const PathChange&) {}
   // The connection has ended; with TCP perhaps by a reset.
   virtual void on_end(const Origin&, bool /*reset*/) {}
   // A connection is dropped before the end of the trace, because too many are known. First on_close

@@ -1,7 +1,10 @@
 #include <algorithm>
 #include <array>
 
+#include "capture/findings/congestion_findings.h"
 #include "capture/findings/latency_findings.h"
+#include "capture/findings/loss_findings.h"
+#include "capture/findings/path_findings.h"
 #include "capture/findings/stall_findings.h"
 #include "weft/capture/credit_findings.hpp"
 #include "weft/capture/finding.hpp"
@@ -18,6 +21,9 @@ constexpr std::array warnings{
     finding::repeated,
     finding::not_captured,
     finding::congestion,
+    finding::congested_port,
+    finding::mtu_change,
+    finding::lost_before,
     finding::half_open,
     finding::reset,
     finding::credit_stall,
@@ -71,7 +77,9 @@ const char* to_string(Severity severity) {
 
 Severity severity_of(const Finding& finding) {
   if (finding.severity) return *finding.severity;
-  if (finding.kind == finding::one_direction) return Severity::note;
+  if (finding.kind == finding::one_direction || finding.kind == finding::path_change) {
+    return Severity::note;
+  }
   return std::ranges::find(warnings, finding.kind) != warnings.end() ? Severity::warning
                                                                      : Severity::error;
 }

@@ -88,7 +88,8 @@ void IbAnalysis::on_packet(const IbPacket& packet) {
     ++counts_.unknown;
     return;
   }
-  on_connected({packet.source, packet.destination, bth.destination_qp}, segment);
+  on_connected({packet.source, packet.destination, bth.destination_qp},
+               {packet.hop_limit, packet.source_port}, segment);
 }
 
 // Returns whether the packet may be used. A receiver drops a packet with a wrong ICRC, so it is

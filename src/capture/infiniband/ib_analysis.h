@@ -17,6 +17,7 @@
 #include "capture/infiniband/ib_manager.h"
 #include "capture/infiniband/ib_suspects.h"
 #include "capture/sources/copy_filter.h"
+#include "capture/tcp/path_watch.h"
 #include "weft/capture/connection_map.hpp"
 #include "weft/capture/ib_packet.hpp"
 #include "weft/capture/limits.hpp"
@@ -58,6 +59,7 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
     bool waits = false;  // it has a connection, and its packets wait for the other direction
     // Where its other direction is looked for; nullptr once that is known or given up.
     std::unique_ptr<IbEvidence> evidence = std::make_unique<IbEvidence>();
+    PathWatch path{};
   };
   struct Connected {
     Connected(IbConnection::Shared& shared, Connection& entry) : connection(shared, entry) {}
@@ -90,7 +92,7 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
   void report_management(const IbPacket& packet, const IbSegment& segment);
   Connection& datagrams(const DatagramKey& key, Side& side);
 
-  void on_connected(const FlowKey& key, const IbSegment& segment);
+  void on_connected(const FlowKey& key, const PacketPath& path, const IbSegment& segment);
   // Begins a connection for a flow that has none. Returns false if a later packet may show that it
   // belongs to another flow.
   bool begin_alone(const FlowKey& key, Flow& flow, const IbSegment& segment);

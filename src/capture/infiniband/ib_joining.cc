@@ -69,7 +69,8 @@ IbConnection& IbAnalysis::add_connection(Connection connection) {
 }
 
 // Finds the connection of the packet's flow, or stores the packet until it is known.
-void IbAnalysis::on_connected(const FlowKey& key, const IbSegment& segment) {
+void IbAnalysis::on_connected(const FlowKey& key, const PacketPath& path,
+                              const IbSegment& segment) {
   Flow& flow = flows_[key];
   if (flow.connection && !flow.connection->plausible(flow.side, segment)) {
     pass_on_undecided(flow);
@@ -90,6 +91,9 @@ void IbAnalysis::on_connected(const FlowKey& key, const IbSegment& segment) {
     copies_.begin_anew();
   }
   if (!flow.undecided.empty()) pass_on_undecided(flow);
+  flow.path.see(path, [&](const PathChange& change) {
+    sink_.on_path_change(flow.connection->origin(flow.side, segment.stamp), change);
+  });
   flow.connection->on_packet(flow.side, segment);
 }
 

@@ -94,6 +94,10 @@ void IwarpConnection::on_window_probe(Side side, const Stamp& stamp) {
   if (connection_) shared_.sink.on_window_probe(origin(side, stamp));
 }
 
+void IwarpConnection::on_path_change(Side side, const Stamp& stamp, const PathChange& change) {
+  if (connection_) shared_.sink.on_path_change(origin(side, stamp), change);
+}
+
 // --- Begin ---------------------------------------------------------------------------------------
 
 // Enters the connection into the table once it is known to be MPA, and reports what was lost

@@ -39,6 +39,7 @@ class IwarpConnection final : public TcpReader {
   void on_window(Side side, const Stamp& stamp, bool open) override;
   void on_packet(Side side, const Stamp& stamp) override;
   void on_window_probe(Side side, const Stamp& stamp) override;
+  void on_path_change(Side side, const Stamp& stamp, const PathChange& change) override;
   void on_late(Side side, const Stamp& stamp, std::int64_t delay_ns) override;
   void on_finished(Side side, const Stamp& stamp) override;
   void on_reset(Side side, const Stamp& stamp) override;

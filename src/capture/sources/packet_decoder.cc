@@ -163,6 +163,7 @@ void PacketDecoder::Work::ipv4(Layer layer) {
               .destination = HostAddress::ipv4(header->destination.data()),
               .protocol = static_cast<std::uint8_t>(header->protocol),
               .ecn = static_cast<std::uint8_t>(header->traffic_class & ecn_mask),
+              .hop_limit = header->ttl,
               .id = header->id,
               .begin = layer.bytes.data()};
   const Bytes headers = layer.bytes.first(header->size());
@@ -186,6 +187,7 @@ void PacketDecoder::Work::ipv6(Layer layer) {
   IpPacket ip{.source = HostAddress::ipv6(header->source.data()),
               .destination = HostAddress::ipv6(header->destination.data()),
               .ecn = static_cast<std::uint8_t>(header->traffic_class & ecn_mask),
+              .hop_limit = header->hop_limit,
               .begin = layer.bytes.data()};
   layer = layer.after(wire::Ipv6Header::header_bytes);
   if (ipv6_extensions(ip, layer, static_cast<std::uint8_t>(header->next_header))) {
@@ -299,7 +301,8 @@ void PacketDecoder::Work::tcp(const IpPacket& ip, const Layer& layer) {
                    .destination = ip.destination,
                    .header = *header,
                    .payload = payload.bytes,
-                   .wire_bytes = payload.wire_bytes});
+                   .wire_bytes = payload.wire_bytes,
+                   .hop_limit = ip.hop_limit});
 }
 
 // Passes RoCE v2 packets on (UDP port 4791, Annex A17). The header bytes are needed for the ICRC.
@@ -330,6 +333,8 @@ void PacketDecoder::Work::udp(const IpPacket& ip, const Layer& layer) {
                          .transport = payload.bytes,
                          .wire_bytes = payload.wire_bytes,
                          .ecn = ip.ecn,
+                         .hop_limit = ip.hop_limit,
+                         .source_port = header->source_port,
                          .from_fragments = ip.from_fragments});
 }
 

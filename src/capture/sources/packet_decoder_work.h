@@ -48,6 +48,7 @@ class PacketDecoder::Work {
     HostAddress destination;
     std::uint8_t protocol = 0;
     std::uint8_t ecn = 0;
+    std::uint8_t hop_limit = 0;
     std::uint16_t id = 0;              // of IPv4
     const std::byte* begin = nullptr;  // first byte of the IP header
     bool from_fragments = false;

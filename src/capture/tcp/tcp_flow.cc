@@ -77,6 +77,9 @@ void TcpFlows::Flow::on_segment(const TcpSegment& segment) {
   Half& peer = half(other(side));
   ++packets_;
   reader_->on_packet(side, segment.stamp);
+  own.path.see({.hop_limit = segment.hop_limit}, [&](const PathChange& change) {
+    reader_->on_path_change(side, segment.stamp, change);
+  });
   const auto& header = segment.header;
   if (header.has(syn)) own.stream.begin(header.sequence + 1);
   if (header.has(ack) && peer.stream.acknowledge(header.acknowledgement)) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "capture/tcp/path_watch.h"
 #include "weft/capture/tcp_flows.hpp"
 
 namespace weft::capture {
@@ -48,6 +49,7 @@ class TcpFlows::Flow {
     bool finished = false;
     bool window_closed = false;
     std::uint64_t foreign_segments = 0;  // consecutive segments that cannot belong to the stream
+    PathWatch path;
   };
   // A reset that the capture holds before what its sender had sent.
   struct EarlyReset {
