@@ -15,25 +15,18 @@ DissectOutput::DissectOutput(capture::Analysis& analysis, const capture::Selecti
       quality_(analysis),
       rpcs_(*this),
       storage_(analysis.connections(), *this),
-      times_(analysis.connections(), wanted.slowest),
-      traffic_findings_(analysis.connections(), *this),
-      credit_findings_(analysis.connections(), *this),
-      latency_findings_(analysis.connections(), *this),
-      stall_findings_(analysis.connections(), *this) {
+      waits_(analysis.connections()),
+      times_(analysis.connections(), waits_, wanted.slowest),
+      all_findings_(analysis.connections(), *this) {
   analysis.add_sink(*this);  // first: the others forget at on_forget() what it shows then
   analysis.add_sink(statistics_);
   analysis.add_sink(quality_);
+  analysis.add_sink(waits_);  // before the trackers, which report exchanges at their ends
   analysis.add_sink(rpcs_);
   analysis.add_sink(storage_);
-  analysis.add_sink(traffic_findings_);
-  analysis.add_sink(credit_findings_);
-  analysis.add_sink(latency_findings_);
-  analysis.add_sink(stall_findings_);
   if (wanted.management) analysis.add_management(*this);
   analysis.add_operations(*this);
-  analysis.add_operations(traffic_findings_);
-  analysis.add_operations(latency_findings_);
-  analysis.add_operations(stall_findings_);
+  all_findings_.add_to(analysis);
 }
 
 // The extraction is a member of `output`, so that the functions may refer to it.
@@ -74,7 +67,7 @@ void DissectOutput::on_operation(const capture::Operation& operation) {
 }
 
 void DissectOutput::on_rpc(const capture::Rpc& rpc) {
-  latency_findings_.on_rpc(rpc);  // compares all of them, whatever is selected
+  all_findings_.on_rpc(rpc);  // compares all of them, whatever is selected
   if (!selection_.takes(rpc, analysis_)) return;
   selection_.note(rpc.connection);
   times_.add(rpc);
@@ -139,10 +132,7 @@ void DissectOutput::show_news(const std::function<void(const capture::Finding&)>
     DissectOutput& output_;
     const std::function<void(const capture::Finding&)>& show_;
   } news(*this, show);
-  traffic_findings_.report_so_far(news);
-  credit_findings_.report_so_far(news);
-  latency_findings_.report_so_far(news);
-  stall_findings_.report_so_far(news);
+  all_findings_.report_so_far(news);
 }
 
 void DissectOutput::on_management(const capture::ManagementDatagram& datagram) {
@@ -167,10 +157,7 @@ void DissectOutput::finish(bool stopped) {
   stopped_ = stopped;
   rpcs_.finish();
   storage_.finish();
-  traffic_findings_.finish();
-  credit_findings_.finish();
-  latency_findings_.finish();
-  stall_findings_.finish();
+  all_findings_.finish();
   if (extraction_) {
     extraction_->messages.finish();
     extraction_->images.finish();

@@ -12,20 +12,17 @@
 #include <utility>
 #include <vector>
 
-#include "capture/findings/latency_findings.h"
-#include "capture/findings/stall_findings.h"
+#include "capture/findings/all_findings.h"
 #include "capture/report/packet_export.h"
 #include "capture/report/report.h"
 #include "capture/report/report_html.h"
 #include "capture/rpc/message_extraction.h"
 #include "capture/rpc/nfs_images.h"
 #include "weft/capture/analysis.hpp"
-#include "weft/capture/credit_findings.hpp"
 #include "weft/capture/quality.hpp"
 #include "weft/capture/rpc_tracker.hpp"
 #include "weft/capture/statistics.hpp"
 #include "weft/capture/storage_tracker.hpp"
-#include "weft/capture/traffic_findings.hpp"
 
 namespace weft::cli {
 
@@ -118,11 +115,9 @@ class DissectOutput final : private capture::OperationSink,
   capture::QualityMeter quality_;
   capture::RpcTracker rpcs_;
   capture::StorageTracker storage_;
+  capture::WaitTimes waits_;
   capture::ExchangeTimes times_;
-  capture::TrafficFindings traffic_findings_;
-  capture::CreditFindings credit_findings_;
-  capture::LatencyFindings latency_findings_;
-  capture::StallFindings stall_findings_;
+  capture::AllFindings all_findings_;
   std::optional<Extraction> extraction_;
   std::optional<capture::HtmlReport> html_;
   std::optional<capture::PacketExport> packets_;

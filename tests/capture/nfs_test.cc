@@ -444,5 +444,24 @@ TEST(NfsNames, AreKnown) {
   EXPECT_EQ(nfs_status(4, 9), "status 9");
 }
 
+// --- Programs beside NFS -------------------------------------------------------------------------
+
+TEST(RpcNames, ProceduresOfTheProgramsBesideNfs) {
+  const auto name = [](std::uint32_t program, std::uint32_t version, std::uint32_t procedure) {
+    Rpc rpc;
+    rpc.has_header = true;
+    rpc.program = program;
+    rpc.version = version;
+    rpc.procedure = procedure;
+    return describe(rpc);
+  };
+  EXPECT_EQ(name(100'227, 3, 1), "NFSACLv3 GETACL");
+  EXPECT_EQ(name(100'227, 2, 4), "NFSACLv2 ACCESS");
+  EXPECT_EQ(name(100'227, 3, 4), "NFSACL version 3 procedure 4");
+  EXPECT_EQ(name(100'005, 3, 1), "MOUNTv3 MNT");
+  EXPECT_EQ(name(100'005, 3, 6), "MOUNT version 3 procedure 6");
+  EXPECT_EQ(name(400'000, 1, 0), "program 400000 version 1 procedure 0");
+}
+
 }  // namespace
 }  // namespace weft::capture::test

@@ -3,6 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weft/capture/quality.hpp"
+
 namespace weft::capture::test {
 namespace {
 
@@ -11,6 +18,22 @@ TEST(Units, CountsHaveASingularAndAPlural) {
   EXPECT_EQ(count_text(2, "packet"), "2 packets");
   EXPECT_EQ(times_text(1), "once");
   EXPECT_EQ(times_text(3), "3 times");
+}
+
+TEST(Units, OrdinalsHaveTheirEndings) {
+  const std::vector<std::pair<std::uint64_t, std::string>> expected{
+      {1, "1st"},   {2, "2nd"},   {3, "3rd"},   {4, "4th"},     {11, "11th"},  {12, "12th"},
+      {13, "13th"}, {21, "21st"}, {22, "22nd"}, {103, "103rd"}, {112, "112th"}};
+  for (const auto& [number, text] : expected) EXPECT_EQ(ordinal_text(number), text);
+}
+
+TEST(Units, TheQualityOfACaptureLeavesOutWhatIsZero) {
+  CaptureQuality bytes;
+  bytes.missing_bytes = 47'100;
+  EXPECT_TRUE(describe(bytes).at(0).starts_with("47.1 kB are missing, ")) << describe(bytes)[0];
+  CaptureQuality packet;
+  packet.missing_packets = 1;
+  EXPECT_TRUE(describe(packet).at(0).starts_with("1 packet is missing, ")) << describe(packet)[0];
 }
 
 TEST(Units, AmountsLeaveOutWhatIsZero) {

@@ -88,6 +88,8 @@ const done = {
   procedures: [...document.querySelectorAll("[data-table=procedures] tbody tr")]
     .map((row) => [...row.children].map((cell) => cell.textContent)),
   pairs: document.querySelectorAll("tr.pair").length,
+  wide: [...document.querySelectorAll("table")].filter((table) =>
+    table.scrollWidth > table.parentElement.clientWidth + 1).length,
 };
 """
 
@@ -310,6 +312,18 @@ class Browser(unittest.TestCase):
         self.assertEqual([row[0] for row in shown["procedures"]][:16],
                          [one["name"] for one in data_of(page)["procedures"]][:16])
         self.assertIn(shown["procedures"][0][0], printed)
+        # All columns are seen without scrolling.
+        self.assertEqual(shown["wide"], 0)
+
+    def test_the_parts_of_the_time_are_columns(self):
+        page, _ = page_of("nfs4_siw")
+        _, shown = self.driven(page, script=LOOK)
+        one, row = data_of(page)["procedures"][0], shown["procedures"][0]
+        whole = one["server"] + one["transfer"] + one["waits"] + one["repeats"]
+        self.assertEqual(whole, one["total"] + one["credits"])
+        self.assertEqual(row[8], f"{round(one['server'] * 100 / whole)} %")
+        self.assertEqual(row[9], f"{round(one['transfer'] * 100 / whole)} %")
+        self.assertEqual(row[11], f"{round(one['repeats'] * 100 / whole)} %")
 
     def test_a_million_packets_are_an_overview(self):
         """Hundreds of connections with a million packets: the page is small, and it can be used."""

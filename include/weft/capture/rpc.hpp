@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "weft/capture/assembled.hpp"
@@ -47,6 +48,11 @@ struct Rpc {
   std::int64_t latency_ns = 0;  // from the first call to the reply, if both were captured
   // Of latency_ns: from the first to the last packet that transferred its chunks.
   std::int64_t transfer_ns = 0;
+  std::int64_t transfer_from_ns = 0;  // the time of that first packet, if transfer_ns is not 0
+  // Before the call: how long the caller at most waited for a credit, because it had used all.
+  std::int64_t credits_ns = 0;
+  // Before the call: since the previous reply, if no other call was without a reply meanwhile.
+  std::int64_t idle_ns = 0;
 
   bool has_header = false;  // the call's header was decoded: the fields up to `gss` are valid
   std::uint32_t program = 0;
@@ -64,7 +70,11 @@ struct Rpc {
 
 // Returns "NFS" or "MOUNT"; the number if the program is unknown.
 [[nodiscard]] WEFT_API std::string program_name(std::uint32_t program);
-// Returns "NFSv3 READ", "NFSv4.2 SEQUENCE PUTFH READ" or "program 100227 version 3 procedure 1".
+// Returns "GETACL" or "MNT": the procedure of a program that is not decoded; empty if it is
+// unknown. The text is in static storage.
+[[nodiscard]] WEFT_API std::string_view procedure_name(const Rpc& rpc);
+// Returns "NFSv3 READ", "NFSACLv3 GETACL", "NFSv4.2 SEQUENCE PUTFH READ" or "program 400000 version
+// 3 procedure 1".
 [[nodiscard]] WEFT_API std::string describe(const Rpc& rpc);
 
 class RpcSink : public FindingSink {

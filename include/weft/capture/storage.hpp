@@ -26,6 +26,12 @@ struct StorageCommand {
     unanswered,   // no answer was captured
     answer_only,  // the command was not captured
   };
+  struct Timing {
+    std::int64_t transfer_from_ns = 0;  // time of the first packet of transfer_ns, if that is not 0
+    // Before the command: since the previous answer, if no other command was without an answer
+    // meanwhile.
+    std::int64_t idle_ns = 0;
+  };
 
   std::uint64_t number = 0;  // position in the order of the reports, from 1
   StorageProtocol protocol = StorageProtocol::nvme;
@@ -44,6 +50,7 @@ struct StorageCommand {
   std::int64_t latency_ns = -1;  // from the command to the answer, or -1
   // The part of the latency from the first to the last RDMA packet with the command's data.
   std::int64_t transfer_ns = 0;
+  Timing timing;
   std::uint64_t bytes = 0;  // of data, as the command requests them; 0 if it does not say
 
   std::uint32_t status = 0;  // as on the wire; 0 without an answer

@@ -178,8 +178,8 @@ void of_nfs(const Record& record, const Visit& visit) {
 
 void visit_procedure(const Rpc& rpc, const Visit& visit) {
   visit_text(visit, fmt::format("{}", rpc.procedure));
+  if (const auto name = procedure_name(rpc); !name.empty()) return visit_text(visit, name);
   if (!rpc.nfs) return;
-  if (rpc.procedure == 0) return visit_text(visit, "NULL");
   if (rpc.nfs->version == 4) visit_text(visit, "COMPOUND");
   for (const NfsOperation& operation : rpc.nfs->operations) visit_text(visit, operation.name);
 }

@@ -32,9 +32,11 @@ std::string violation_text(Violation::Kind kind, const Violation& first) {
     case Violation::Kind::answer_without_request:
       return fmt::format("an answer without a request (to {:#010x})", first.found);
     case Violation::Kind::answer_beyond_request:
-      return fmt::format("an answer of {} bytes to a request for {}", first.found, first.expected);
+      return fmt::format("an answer of {} to a request for {}", count_text(first.found, "byte"),
+                         first.expected);
     case Violation::Kind::wrong_length:
-      return fmt::format("a length of {} bytes instead of {}", first.found, first.expected);
+      return fmt::format("a length of {} instead of {}", count_text(first.found, "byte"),
+                         first.expected);
   }
   return "something wrong";
 }

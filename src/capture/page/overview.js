@@ -232,9 +232,10 @@ function show_procedures() {
     element("span", { class: "quiet" }, "of calls and commands; a heading sorts")));
   const time = (name) => ({ name, number: true, value: (one) => one[name],
     cell: (one) => duration_text(one[name]) });
-  const share = (name, key) => ({ name, number: true,
-    value: (one) => one[key] / Math.max(1, one.total),
-    cell: (one) => `${Math.round((one[key] * 100) / Math.max(1, one.total))} %` });
+  // Of the time that the caller waited: for credits, and for the answer.
+  const all = (one) => Math.max(1, one.server + one.transfer + one.waits + one.repeats);
+  const share = (name, key) => ({ name, number: true, value: (one) => one[key] / all(one),
+    cell: (one) => (one[key] ? `${Math.round((one[key] * 100) / all(one))} %` : "") });
   sortable_table(section, { name: "procedures", few: 16, items: [...procedures], begin: [7, true],
     attributes: () => ({}),
     columns: [
@@ -244,7 +245,8 @@ function show_procedures() {
       { name: "failed", number: true, value: (one) => one.failed,
         cell: (one) => element("span", { class: "bad" }, one.failed || "") },
       time("p50"), time("p90"), time("p99"), time("max"), time("total"),
-      share("data", "transfer")] });
+      share("server", "server"), share("data", "transfer"), share("not ready", "waits"),
+      share("repeats", "repeats"), time("client")] });
 }
 
 function mark_chosen() {

@@ -15,6 +15,27 @@ namespace {
 constexpr std::int64_t delayed_from_ns = 38'000'000;
 constexpr std::int64_t delayed_to_ns = 46'000'000;
 
+// Returns what an exchange waited for, as parts of a sentence that begin with a comma or a
+// semicolon; empty if it did not.
+std::string waits_text(const TimeParts& parts) {
+  std::string text;
+  if (parts.receives_ns > 0) {
+    text += fmt::format("; it waited {} for a receiver that was not ready, until frame {}",
+                        duration_text(parts.receives_ns), parts.ready_frame);
+  }
+  if (parts.repeats_ns > 0) {
+    text += fmt::format("; it waited up to {} until packets{} had been sent again, in frame {}",
+                        duration_text(parts.repeats_ns),
+                        parts.lost_before_capture ? " that were lost before the capture" : "",
+                        parts.repeated_frame);
+  }
+  if (parts.credits_ns > 0) {
+    text += fmt::format("; before the call its sender waited up to {} for a credit",
+                        duration_text(parts.credits_ns));
+  }
+  return text;
+}
+
 // Returns a sentence about an interval that only TCP makes; empty if there is none.
 std::string tcp_text(const ConnectionTable& connections, ConnectionId id, std::int64_t waited_ns) {
   const Connection* const known = connections.find(id);
@@ -23,27 +44,26 @@ std::string tcp_text(const ConnectionTable& connections, ConnectionId id, std::i
   return " That is the time after which Linux sends a delayed acknowledgement.";
 }
 
-std::string story_of(const Rpc& rpc, const ConnectionTable& connections) {
+std::string story_of(const Rpc& rpc, const TimeParts& parts, const ConnectionTable& connections) {
   const RpcMessage& call = *rpc.call;
   const RpcMessage& reply = *rpc.reply;
   std::string text = fmt::format("The call is in frame {}", call.first.frame);
   if (rpc.retransmissions > 0) {
-    text += fmt::format(
-        ", and was sent again {}",
-        rpc.retransmissions == 1 ? "once" : fmt::format("{} times", rpc.retransmissions));
+    text += fmt::format(", and was sent again {}", times_text(rpc.retransmissions));
   }
   text += fmt::format("; the reply is in frame {}", reply.first.frame);
-  const std::int64_t rest_ns = rpc.latency_ns - rpc.transfer_ns;
   if (rpc.transfer_ns > 0) {
     text += fmt::format(". Its chunks took {}, and the responder {}",
-                        duration_text(rpc.transfer_ns), duration_text(rest_ns));
+                        duration_text(parts.transfer_ns), duration_text(parts.server_ns));
   } else {
-    text += fmt::format(". It has no chunks, so the responder had {}", duration_text(rest_ns));
+    text +=
+        fmt::format(". It has no chunks, so the responder had {}", duration_text(parts.server_ns));
   }
-  return text + "." + tcp_text(connections, rpc.connection, rest_ns);
+  return text + waits_text(parts) + "." + tcp_text(connections, rpc.connection, parts.server_ns);
 }
 
-std::string story_of(const StorageCommand& command, const ConnectionTable& connections) {
+std::string story_of(const StorageCommand& command, const TimeParts& parts,
+                     const ConnectionTable& connections) {
   std::string text;
   if (const std::string detail = detail_text(command); !detail.empty()) text = detail + ". ";
   text += fmt::format("The command is in frame {}; the answer is in frame {}: {}",
@@ -52,15 +72,16 @@ std::string story_of(const StorageCommand& command, const ConnectionTable& conne
     text +=
         fmt::format(". The server said in frame {} that it takes longer", command.interim->frame);
   }
-  const std::int64_t rest_ns = command.latency_ns - command.transfer_ns;
   if (command.transfer_ns > 0) {
-    text += fmt::format(". Its data took {}, and the target {}", duration_text(command.transfer_ns),
-                        duration_text(rest_ns));
+    text += fmt::format(". Its data took {}, and the target {}", duration_text(parts.transfer_ns),
+                        duration_text(parts.server_ns));
   }
-  return text + "." + tcp_text(connections, command.connection, rest_ns);
+  return text + waits_text(parts) + "." +
+         tcp_text(connections, command.connection, parts.server_ns);
 }
 
-std::string story_of(const Operation& operation, const ConnectionTable& connections) {
+std::string story_of(const Operation& operation, const TimeParts& parts,
+                     const ConnectionTable& connections) {
   const Stamp& end = operation.is_request() ? operation.end : operation.confirmation;
   std::string text =
       fmt::format("{} begins in frame {}", bytes_text(operation.bytes), operation.start.frame);
@@ -70,10 +91,40 @@ std::string story_of(const Operation& operation, const ConnectionTable& connecti
   if (operation.not_ready > 0) {
     text += fmt::format("; it met {}", count_text(operation.not_ready, "RNR NAK"));
   }
-  return text + "." + tcp_text(connections, operation.connection, operation.latency_ns());
+  return text + waits_text(parts) + "." +
+         tcp_text(connections, operation.connection, parts.server_ns);
 }
 
 }  // namespace
+
+TimeParts& TimeParts::operator+=(const TimeParts& other) {
+  transfer_ns += other.transfer_ns;
+  receives_ns += other.receives_ns;
+  repeats_ns += other.repeats_ns;
+  server_ns += other.server_ns;
+  credits_ns += other.credits_ns;
+  client_ns += other.client_ns;
+  return *this;
+}
+
+TimeParts ExchangeTimes::parts_of(ConnectionId connection, std::int64_t from_ns,
+                                  std::int64_t latency_ns, std::int64_t transfer_from_ns,
+                                  std::int64_t transfer_ns) const {
+  const WaitTimes::Parts all = waits_.between(connection, from_ns, from_ns + latency_ns);
+  const WaitTimes::Parts within =
+      waits_.between(connection, transfer_from_ns, transfer_from_ns + transfer_ns);
+  TimeParts parts;
+  // The transfer may have begun before the call where several captures were joined.
+  parts.transfer_ns = std::clamp<std::int64_t>(
+      transfer_ns - within.sum_ns(), 0, std::max<std::int64_t>(0, latency_ns - all.sum_ns()));
+  parts.receives_ns = all.receives_ns;
+  parts.repeats_ns = all.repeats_ns;
+  parts.server_ns = latency_ns - all.sum_ns() - parts.transfer_ns;
+  parts.ready_frame = all.ready_frame;
+  parts.repeated_frame = all.repeated_frame;
+  parts.lost_before_capture = all.lost_before_capture;
+  return parts;
+}
 
 // Returns whether an exchange is among the slowest so far. This is tested before its story is
 // written, because most exchanges are not. The map is sorted by latency, so its first entry is the
@@ -90,7 +141,7 @@ void ExchangeTimes::keep(SlowExchange exchange) {
 }
 
 // The names come from the wire, so their number is limited; further ones share one entry.
-void ExchangeTimes::count(std::string name, std::int64_t latency_ns, std::int64_t transfer_ns,
+void ExchangeTimes::count(std::string name, std::int64_t latency_ns, const TimeParts& parts,
                           bool failed) {
   const bool room = procedures_.size() < max_procedures || procedures_.contains(name);
   if (!room) name = "other procedures";
@@ -98,13 +149,17 @@ void ExchangeTimes::count(std::string name, std::int64_t latency_ns, std::int64_
   if (times.name.empty()) times.name = std::move(name);
   times.latency.add(latency_ns);
   times.total_ns += latency_ns;
-  times.transfer_ns += transfer_ns;
+  times.parts += parts;
   if (failed) ++times.failed;
 }
 
 void ExchangeTimes::add(const Rpc& rpc) {
   if (!rpc.call || !rpc.reply) return;
-  count(describe(rpc), rpc.latency_ns, rpc.transfer_ns, !succeeded(rpc));
+  TimeParts parts = parts_of(rpc.connection, rpc.call->first.time_ns, rpc.latency_ns,
+                             rpc.transfer_from_ns, rpc.transfer_ns);
+  parts.credits_ns = rpc.credits_ns;
+  parts.client_ns = rpc.idle_ns;
+  count(describe(rpc), rpc.latency_ns, parts, !succeeded(rpc));
   if (!is_slow(rpc.latency_ns)) return;
   keep({.connection = rpc.connection,
         .side = rpc.caller,
@@ -113,13 +168,16 @@ void ExchangeTimes::add(const Rpc& rpc) {
         .first = rpc.call->first,
         .last = rpc.reply->first,
         .latency_ns = rpc.latency_ns,
-        .transfer_ns = rpc.transfer_ns,
-        .story = story_of(rpc, connections_)});
+        .parts = parts,
+        .story = story_of(rpc, parts, connections_)});
 }
 
 void ExchangeTimes::add(const StorageCommand& command) {
   if (command.latency_ns < 0) return;
-  count(describe(command), command.latency_ns, command.transfer_ns,
+  TimeParts parts = parts_of(command.connection, command.request->time_ns, command.latency_ns,
+                             command.timing.transfer_from_ns, command.transfer_ns);
+  parts.client_ns = command.timing.idle_ns;
+  count(describe(command), command.latency_ns, parts,
         command.outcome == StorageCommand::Outcome::failed);
   if (!is_slow(command.latency_ns)) return;
   keep({.connection = command.connection,
@@ -129,13 +187,14 @@ void ExchangeTimes::add(const StorageCommand& command) {
         .first = *command.request,
         .last = *command.answer,
         .latency_ns = command.latency_ns,
-        .transfer_ns = command.transfer_ns,
-        .story = story_of(command, connections_)});
+        .parts = parts,
+        .story = story_of(command, parts, connections_)});
 }
 
 void ExchangeTimes::add(const Operation& operation) {
   const std::int64_t latency_ns = operation.latency_ns();
   if (latency_ns < 0 || !is_slow(latency_ns)) return;
+  const TimeParts parts = parts_of(operation.connection, operation.start.time_ns, latency_ns, 0, 0);
   keep({.connection = operation.connection,
         .side = operation.side,
         .name = to_string(operation.kind),
@@ -143,8 +202,8 @@ void ExchangeTimes::add(const Operation& operation) {
         .first = operation.start,
         .last = operation.is_request() ? operation.end : operation.confirmation,
         .latency_ns = latency_ns,
-        .transfer_ns = 0,
-        .story = story_of(operation, connections_)});
+        .parts = parts,
+        .story = story_of(operation, parts, connections_)});
 }
 
 // The map is sorted by name, and the stable sort keeps that order among equal times.

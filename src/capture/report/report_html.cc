@@ -113,7 +113,11 @@ void write_procedures(JsonLine& line, const ExchangeTimes& times) {
     line.number("p50", one->latency.percentile(50)).number("p90", one->latency.percentile(90));
     line.number("p99", one->latency.percentile(99)).number("max", one->latency.max());
     line.number("total", one->total_ns);
-    line.number("transfer", one->transfer_ns).close();
+    const TimeParts& parts = one->parts;
+    line.number("transfer", parts.transfer_ns).number("server", parts.server_ns);
+    line.number("waits", parts.receives_ns + parts.credits_ns);
+    line.number("credits", parts.credits_ns).number("repeats", parts.repeats_ns);
+    line.number("client", parts.client_ns).close();
   }
   line.close(']');
 }

@@ -183,6 +183,13 @@ void write_connection_json(fmt::memory_buffer& out, const Connection& connection
   line.end();
 }
 
+// Writes where the time of an exchange, or of several, went.
+void add_parts(JsonLine& line, const TimeParts& parts) {
+  line.number("transfer_ns", parts.transfer_ns).number("server_ns", parts.server_ns);
+  line.number("receives_ns", parts.receives_ns).number("repeats_ns", parts.repeats_ns);
+  line.number("credits_ns", parts.credits_ns).number("client_ns", parts.client_ns);
+}
+
 // The procedures, and the slowest exchanges if they were wanted.
 void write_times_json(fmt::memory_buffer& out, const ExchangeTimes& times, bool procedures) {
   for (const ProcedureTimes* one :
@@ -191,7 +198,9 @@ void write_times_json(fmt::memory_buffer& out, const ExchangeTimes& times, bool 
     line.text("type", "procedure").text("name", one->name);
     line.number("count", one->latency.count()).number("failed", one->failed);
     add_latency(line, one->latency);
-    line.number("total_ns", one->total_ns).number("transfer_ns", one->transfer_ns).end();
+    line.number("total_ns", one->total_ns);
+    add_parts(line, one->parts);
+    line.end();
   }
   std::uint64_t rank = 0;
   for (const SlowExchange& one : times.slowest()) {
@@ -200,7 +209,8 @@ void write_times_json(fmt::memory_buffer& out, const ExchangeTimes& times, bool 
     line.number("connection", shown_number(one.connection)).text("side", name_of(one.side));
     line.text("name", one.name);
     if (one.xid) line.hex("xid", *one.xid);
-    line.number("latency_ns", one.latency_ns).number("transfer_ns", one.transfer_ns);
+    line.number("latency_ns", one.latency_ns);
+    add_parts(line, one.parts);
     line.number("start_frame", one.first.frame).number("start_ns", one.first.time_ns);
     line.number("end_frame", one.last.frame).number("end_ns", one.last.time_ns);
     line.text("story", one.story).end();

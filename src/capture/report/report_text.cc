@@ -429,23 +429,34 @@ void TextReport::connection(const Connection& connection, const Results& results
   troubles(Side::b, statistics.b, analysis);
 }
 
-// Prints the procedures that cost the most time, with the share of it in which RDMA moved their
-// data.
+// Prints the procedures that cost the most time. The shares are of the time that the caller waited,
+// for credits and for the answers; the time of the client is that before the calls.
 void TextReport::procedures(const ExchangeTimes& times) {
   constexpr std::size_t shown = 16;
-  constexpr const char* row = "  {:<52} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8}\n";
+  constexpr const char* row =
+      "  {:<52} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7} {:>6} {:>9} {:>8} {:>9}";
   const auto all = times.procedures();
   if (all.empty()) return;
   print("\nWhere the time went:\n");
-  print(row, "", "count", "p50", "p90", "p99", "max", "total", "data");
+  print(row, "", "count", "p50", "p90", "p99", "max", "total", "server", "data", "not ready",
+        "repeats", "client");
+  print("\n");
   for (std::size_t i = 0; i < std::min(all.size(), shown); ++i) {
     const ProcedureTimes& one = *all[i];
-    const std::int64_t share =
-        one.total_ns > 0 ? (one.transfer_ns * 100 + one.total_ns / 2) / one.total_ns : 0;
-    print(row, one.name, one.latency.count(), duration_text(one.latency.percentile(50)),
-          duration_text(one.latency.percentile(90)), duration_text(one.latency.percentile(99)),
-          duration_text(one.latency.max()), duration_text(one.total_ns),
-          fmt::format("{} %", share));
+    const TimeParts& parts = one.parts;
+    const std::int64_t all_ns = one.total_ns + parts.credits_ns;
+    const auto share = [all_ns](std::int64_t ns) {
+      const bool none = ns <= 0 || all_ns <= 0;
+      return none ? std::string() : fmt::format("{} %", (ns * 100 + all_ns / 2) / all_ns);
+    };
+    std::string line = fmt::format(
+        row, one.name, one.latency.count(), duration_text(one.latency.percentile(50)),
+        duration_text(one.latency.percentile(90)), duration_text(one.latency.percentile(99)),
+        duration_text(one.latency.max()), duration_text(one.total_ns), share(parts.server_ns),
+        share(parts.transfer_ns), share(parts.receives_ns + parts.credits_ns),
+        share(parts.repeats_ns), parts.client_ns > 0 ? duration_text(parts.client_ns) : "");
+    line.resize(line.find_last_not_of(' ') + 1);
+    print("{}\n", line);
   }
   if (all.size() > shown) print("  and {} with less time\n", all.size() - shown);
 }

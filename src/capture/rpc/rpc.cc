@@ -19,6 +19,24 @@ constexpr std::array programs{
     Program{100021, "NLM"},     Program{100024, "STAT"},     Program{100227, "NFSACL"},
 };
 
+// Procedures of programs that are not decoded, by number: MOUNT (RFC 1813 §5.2), and NFSACL as
+// Solaris and Linux have it.
+constexpr std::array<std::string_view, 6> mount_procedures{"NULL", "MNT",     "DUMP",
+                                                           "UMNT", "UMNTALL", "EXPORT"};
+constexpr std::array<std::string_view, 5> acl2_procedures{"NULL", "GETACL", "SETACL", "GETATTR",
+                                                          "ACCESS"};
+constexpr std::array<std::string_view, 3> acl3_procedures{"NULL", "GETACL", "SETACL"};
+
+std::string_view name_of(std::uint32_t program) {
+  const auto found = std::ranges::find(programs, program, &Program::number);
+  return found == programs.end() ? std::string_view() : found->name;
+}
+
+template <std::size_t Count>
+std::string_view name_in(const std::array<std::string_view, Count>& names, std::uint32_t number) {
+  return number < Count ? names[number] : std::string_view();
+}
+
 // Names the version and the operations of an NFS exchange.
 std::string describe_nfs(const Rpc& rpc) {
   const NfsExchange& nfs = *rpc.nfs;
@@ -43,14 +61,27 @@ bool RpcMessage::complete() const {
 }
 
 std::string program_name(std::uint32_t program) {
-  const auto found = std::ranges::find(programs, program, &Program::number);
-  if (found != programs.end()) return std::string(found->name);
+  if (const std::string_view name = name_of(program); !name.empty()) return std::string(name);
   return fmt::format("program {}", program);
+}
+
+std::string_view procedure_name(const Rpc& rpc) {
+  constexpr std::uint32_t mount_program = 100'005;
+  constexpr std::uint32_t acl_program = 100'227;
+  if (rpc.procedure == 0) return "NULL";
+  if (rpc.program == mount_program) return name_in(mount_procedures, rpc.procedure);
+  if (rpc.program != acl_program) return {};
+  if (rpc.version == 2) return name_in(acl2_procedures, rpc.procedure);
+  return rpc.version == 3 ? name_in(acl3_procedures, rpc.procedure) : std::string_view();
 }
 
 std::string describe(const Rpc& rpc) {
   if (!rpc.has_header) return "RPC without its call";
   if (rpc.nfs) return describe_nfs(rpc);
+  const std::string_view name = procedure_name(rpc);
+  if (!name_of(rpc.program).empty() && !name.empty()) {
+    return fmt::format("{}v{} {}", program_name(rpc.program), rpc.version, name);
+  }
   return fmt::format("{} version {} procedure {}", program_name(rpc.program), rpc.version,
                      rpc.procedure);
 }

@@ -44,21 +44,25 @@ std::uint64_t hash_of(const Assembled& body, const ChunkLists& lists) {
   return hash.value();
 }
 
-// Returns the time from the first to the last packet that transferred chunks of the call.
-std::int64_t transfer_of(const ChunkLists& lists, SegmentTable& memory, CallNumber call) {
+// The times of the first and of the last packet that transferred chunks of a call; 0 without any.
+struct Transfer {
   std::int64_t first_ns = 0;
   std::int64_t last_ns = 0;
+};
+
+Transfer transfer_of(const ChunkLists& lists, SegmentTable& memory, CallNumber call) {
+  Transfer all;
   const auto add = [&](const wire::RdmaSegment& target) {
     const Segment* const segment = memory.find(target, call);
     if (segment == nullptr || segment->traffic().first_ns == 0) return;
     const SegmentTraffic& traffic = segment->traffic();
-    first_ns = first_ns == 0 ? traffic.first_ns : std::min(first_ns, traffic.first_ns);
-    last_ns = std::max(last_ns, traffic.last_ns);
+    all.first_ns = all.first_ns == 0 ? traffic.first_ns : std::min(all.first_ns, traffic.first_ns);
+    all.last_ns = std::max(all.last_ns, traffic.last_ns);
   };
   for (const auto& read : lists.reads) add(read.target);
   for (const Chunk& chunk : lists.writes) std::ranges::for_each(chunk, add);
   if (lists.reply) std::ranges::for_each(*lists.reply, add);
-  return last_ns - first_ns;
+  return all;
 }
 
 constexpr CallNumber no_call = 0;  // for replies without a call: all their chunks are missing
@@ -119,7 +123,7 @@ void RpcTracker::Work::on_call(const Origin& origin, State& state, RpcMessage me
   check_call_chunks(report_, call.rpc, memory);
   // A reply that is late or lost makes an answered call seem open.
   if (!state.reordered && !state.lacks.packets) check_credits(call.rpc, caller);
-  if (!state.lacks.anything) caller.waits.sent(call.rpc.call->first, none_left(caller));
+  note_waits(state, caller, call.rpc);
   memory.process_call(call.rpc.call->lists, call.number);
   charge(call, call.rpc.call->lists);
   if (!state.early.empty()) replay_early(state, call);  // this may answer the call
@@ -127,14 +131,25 @@ void RpcTracker::Work::on_call(const Origin& origin, State& state, RpcMessage me
   bound_all();
 }
 
+// Notes why the call did not come earlier, as far as the capture shows it.
+void RpcTracker::Work::note_waits(const State& state, Caller& caller, Rpc& rpc) {
+  const Stamp& called = rpc.call->first;
+  const auto idle_since_ns = std::exchange(caller.idle_since_ns, {});
+  if (state.lacks.anything) return;
+  if (idle_since_ns) rpc.idle_ns = std::max<std::int64_t>(0, called.time_ns - *idle_since_ns);
+  const std::int64_t waited_ns = caller.waits.waits().total_ns;
+  caller.waits.sent(called, none_left(caller));
+  rpc.credits_ns = caller.waits.waits().total_ns - waited_ns;
+}
+
 // RFC 8166 §3.3.1: checks the number of open calls. A grant may shrink while calls are under way,
 // so the largest grant is the limit.
 void RpcTracker::Work::check_credits(const Rpc& rpc, const Caller& caller) {
   if (caller.largest_grant == 0 || caller.open.size() <= caller.largest_grant) return;
-  report_.add(finding::credits_exceeded, rpc,
-              fmt::format("is the {}th call without a reply, but no reply has granted more than {} "
-                          "credits",
-                          caller.open.size(), caller.largest_grant));
+  report_.add(
+      finding::credits_exceeded, rpc,
+      fmt::format("is the {} call without a reply, but no reply has granted more than {}",
+                  ordinal_text(caller.open.size()), count_text(caller.largest_grant, "credit")));
 }
 
 // Reports how long a caller that had used all its credits may have waited (RFC 8166 §3.3); see
@@ -147,8 +162,7 @@ void RpcTracker::Work::report_waits(ConnectionId connection, Side side, const Ca
        fmt::format("The caller on side {} had as many calls under way as it was granted credits "
                    "({} at last), {}, and sent the next one when a reply had come: it waited up to "
                    "{} in all, up to {} at a time.",
-                   side == Side::a ? "a" : "b", caller.grant,
-                   waits.count == 1 ? "once" : fmt::format("{} times", waits.count),
+                   side == Side::a ? "a" : "b", caller.grant, times_text(waits.count),
                    duration_text(waits.total_ns), duration_text(waits.longest_ns)),
        waits.stamps});
 }
@@ -255,6 +269,7 @@ void RpcTracker::Work::answer(State& state, Caller& caller, Call& call, ReplyMes
   count(state, &RpcCounts::replies);
   Answered answered{std::move(call), std::move(reply.message), std::move(reply.body)};
   caller.open.erase(reply.xid);  // this destroys `call`
+  if (caller.open.empty()) caller.idle_since_ns = answered.message.first.time_ns;
   --open_calls_;
   caller.matched = true;
   if (caller.answered.insert_or_assign(reply.xid, answered.call.hash).second) {
@@ -278,9 +293,10 @@ void RpcTracker::Work::report_answered(State& state, Answered& answered) {
   complete_call(state, call, call.rpc.caller);
   Rpc& rpc = call.rpc;
   rpc.latency_ns = answered.message.first.time_ns - rpc.call->first.time_ns;
-  const std::int64_t transfer_ns = transfer_of(rpc.call->lists, memory, call.number);
-  rpc.transfer_ns =
-      std::clamp<std::int64_t>(transfer_ns, 0, std::max<std::int64_t>(rpc.latency_ns, 0));
+  const Transfer transfer = transfer_of(rpc.call->lists, memory, call.number);
+  rpc.transfer_from_ns = transfer.first_ns;
+  rpc.transfer_ns = std::clamp<std::int64_t>(transfer.last_ns - transfer.first_ns, 0,
+                                             std::max<std::int64_t>(rpc.latency_ns, 0));
   rpc.reply = std::move(answered.message);
   RpcMessage& reply = *rpc.reply;
   const std::size_t inline_bytes = answered.body.size();

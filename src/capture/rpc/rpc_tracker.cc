@@ -5,6 +5,7 @@
 
 #include "capture/rpc/rpc_recognition.h"
 #include "capture/rpc/rpc_tracker_work.h"
+#include "capture/text/units.h"
 #include "wire/rpc.h"
 #include "wire/rpc_rdma.h"
 
@@ -140,9 +141,9 @@ void RpcTracker::Work::write(const Origin& origin, State& state, const WritePart
                                  : outcome.placed.outside != 0) {
     report_.add({finding::outside_segment,
                  origin.connection,
-                 fmt::format("RDMA Write of {} bytes to handle 0x{:08x} at 0x{:x} leaves the "
+                 fmt::format("RDMA Write of {} to handle 0x{:08x} at 0x{:x} leaves the "
                              "segment that the call has opened.",
-                             bytes, part.key, part.address),
+                             count_text(bytes, "byte"), part.key, part.address),
                  {origin.stamp},
                  {},
                  {part.key}});
@@ -172,9 +173,9 @@ void RpcTracker::Work::read_request(const Origin& origin, const ReadRequest& req
                          : request.length > segment->length() - offset) {
     report_.add({finding::outside_segment,
                  origin.connection,
-                 fmt::format("RDMA Read of {} bytes from handle 0x{:08x} at 0x{:x} leaves the "
+                 fmt::format("RDMA Read of {} from handle 0x{:08x} at 0x{:x} leaves the "
                              "segment that the call has opened.",
-                             request.length, request.key, request.address),
+                             count_text(request.length, "byte"), request.key, request.address),
                  {origin.stamp},
                  {},
                  {request.key}});
@@ -294,9 +295,9 @@ void RpcTracker::Work::on_message(const Origin& origin, State& state,
   count(state, &RpcCounts::malformed);
   report_.add({finding::malformed_header,
                origin.connection,
-               fmt::format("A Send of {} bytes on a connection that carries RPCs has no "
+               fmt::format("A Send of {} on a connection that carries RPCs has no "
                            "RPC-over-RDMA header: {}.",
-                           message.bytes.size(),
+                           count_text(message.bytes.size(), "byte"),
                            view ? "bytes of it are missing" : wire::describe(view.error())),
                {message.first, message.last}});
 }

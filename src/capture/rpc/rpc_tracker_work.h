@@ -61,6 +61,7 @@ class RpcTracker::Work {
     std::uint32_t largest_grant = 0;
     std::uint32_t grant = 0;  // the last grant; 0: none was seen
     CreditWatch waits;
+    std::optional<std::int64_t> idle_since_ns;  // since its last reply, while no call is open
     bool matched = false;  // a reply was matched, so the capture did not begin after all calls
   };
   // An RPC with its reply. A part of the call may come late.
@@ -106,6 +107,7 @@ class RpcTracker::Work {
 
   void complete_call(State& state, Call& call, Side owner);
   void give_up(State& state, Caller& caller, std::uint32_t xid);
+  static void note_waits(const State& state, Caller& caller, Rpc& rpc);
   void check_credits(const Rpc& rpc, const Caller& caller);
   static bool none_left(const Caller& caller) {
     return caller.grant != 0 && caller.open.size() >= caller.grant;

@@ -120,8 +120,9 @@ class LiveSource final : public PacketSource {
   [[nodiscard]] std::string leftover() const override {
     pcap_stat statistics{};
     if (pcap_.stats(handle_.get(), &statistics) != 0 || statistics.ps_drop == 0) return {};
-    return fmt::format("{} packets came too fast and were dropped by the kernel",
-                       statistics.ps_drop);
+    const bool one = statistics.ps_drop == 1;
+    return fmt::format("{} packet{} came too fast, and the kernel dropped {}", statistics.ps_drop,
+                       one ? "" : "s", one ? "it" : "them");
   }
   [[nodiscard]] int descriptor() const override { return pcap_.get_selectable_fd(handle_.get()); }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "capture/text/fields_wire.h"
+#include "capture/text/units.h"
 
 namespace weft::capture {
 namespace {
@@ -207,7 +208,7 @@ void add_blocks(Bytes bytes, std::uint8_t opcode, StorageCommand& command) {
   constexpr std::uint8_t dataset_management = 0x09;
   if (opcode == dataset_management) {
     const auto last_range = field_8(bytes, 40);
-    if (last_range) command.subject = fmt::format("{} ranges", *last_range + 1);
+    if (last_range) command.subject = count_text(*last_range + 1U, "range");
     return;
   }
   constexpr std::uint8_t with_blocks[] = {0x01, 0x02, 0x04, 0x05, 0x08, 0x0C, 0x7D};

@@ -21,6 +21,7 @@ StorageCommand OpenCommands::remove(ByAge::iterator at) {
   by_id_.erase(at->second.command.id);
   StorageCommand command = std::move(at->second.command);
   by_age_.erase(at);
+  if (command.interim) --interims_;
   return command;
 }
 
@@ -34,6 +35,13 @@ StorageCommand OpenCommands::take_oldest() {
   return remove(by_age_.begin());
 }
 
+void OpenCommands::note_interim(std::uint64_t id, const Stamp& stamp) {
+  StorageCommand* const command = find(id);
+  if (command == nullptr) return;
+  if (!command->interim) ++interims_;
+  command->interim = stamp;
+}
+
 StorageCommand* OpenCommands::find(std::uint64_t id) {
   const auto known = by_id_.find(id);
   return known == by_id_.end() ? nullptr : &by_age_.at(known->second).command;
@@ -45,10 +53,10 @@ void OpenCommands::note_transfer(std::uint32_t key, const Stamp& stamp) {
   Open& open = by_age_.at(known->second);
   if (!open.transferred) {
     open.transferred = true;
-    open.transfer_from_ns = stamp.time_ns;
+    open.command.timing.transfer_from_ns = stamp.time_ns;
   }
   open.command.transfer_ns =
-      std::max(open.command.transfer_ns, stamp.time_ns - open.transfer_from_ns);
+      std::max(open.command.transfer_ns, stamp.time_ns - open.command.timing.transfer_from_ns);
 }
 
 }  // namespace weft::capture

@@ -36,6 +36,7 @@ struct Conversation {
   StorageTraffic traffic;
   std::array<SendAssembly, 2> assemblies;  // by side
   OpenCommands open;
+  std::optional<std::int64_t> idle_since_ns;  // since the last answer, while no command is open
   std::optional<std::uint16_t> queue;  // NVMe: by the connection request and the Connect command
   std::array<SmbStream, 2> streams;    // SMB, by side
   SmbFiles files;
@@ -251,6 +252,9 @@ void StorageTracker::Work::begin(Conversation& talk, const Origin& origin, const
   command.requester = origin.side;
   command.request = extent.first;
   command.last = extent.last;
+  if (const auto since_ns = std::exchange(talk.idle_since_ns, {})) {
+    command.timing.idle_ns = std::max<std::int64_t>(0, extent.first.time_ns - *since_ns);
+  }
   if (talk.open.size() >= limits_.open_commands) report_oldest(talk);
   if (open_in_all_ >= limits_.open_commands_in_all && talk.open.size() > 0) report_oldest(talk);
   if (open_in_all_ >= limits_.open_commands_in_all) return report(command);
@@ -261,9 +265,7 @@ void StorageTracker::Work::begin(Conversation& talk, const Origin& origin, const
 void StorageTracker::Work::complete(Conversation& talk, const Origin& origin, const Extent& extent,
                                     const StorageAnswer& answer) {
   if (answer.interim) {
-    StorageCommand* const waiting = talk.open.find(answer.id);
-    if (waiting != nullptr) waiting->interim = extent.first;
-    return;
+    return talk.open.note_interim(answer.id, extent.first);
   }
   auto known = talk.open.take(answer.id);
   if (known) --open_in_all_;
@@ -280,6 +282,7 @@ void StorageTracker::Work::complete(Conversation& talk, const Origin& origin, co
     // The clocks of two captures may differ a little.
     command.latency_ns = std::max<std::int64_t>(0, extent.first.time_ns - command.request->time_ns);
     command.transfer_ns = std::min(command.transfer_ns, command.latency_ns);
+    if (talk.open.size_without_interim() == 0) talk.idle_since_ns = extent.first.time_ns;
   }
   command.answer = extent.first;
   command.last = extent.last;

@@ -57,6 +57,12 @@ std::string count_text(std::uint64_t count, const char* noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
+std::string ordinal_text(std::uint64_t number) {
+  const bool teen = number % 100 / 10 == 1;
+  const std::uint64_t last = teen ? 0 : number % 10;
+  return fmt::format("{}{}", number, last == 1 ? "st" : last == 2 ? "nd" : last == 3 ? "rd" : "th");
+}
+
 std::string times_text(std::uint64_t count) {
   return count == 1 ? "once" : fmt::format("{} times", count);
 }

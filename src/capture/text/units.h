@@ -17,6 +17,8 @@ namespace weft::capture {
 [[nodiscard]] std::string date_text(std::int64_t ns);
 // Returns "1 frame" or "2 frames".
 [[nodiscard]] std::string count_text(std::uint64_t count, const char* noun);
+// Returns "1st", "2nd", "3rd", "4th", "11th" or "21st".
+[[nodiscard]] std::string ordinal_text(std::uint64_t number);
 // Returns "once" or "2 times".
 [[nodiscard]] std::string times_text(std::uint64_t count);
 // Returns "2 packets and 1.00 kB", or only the one of both that is not 0.
