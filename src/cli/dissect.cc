@@ -4,6 +4,7 @@
 #include <glob.h>
 #include <malloc.h>
 #include <poll.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +24,7 @@
 #include <utility>
 
 #include "capture/report/report.h"
+#include "capture/text/units.h"
 #include "cli/dissect_output.h"
 #include "cli/live_view.h"
 #include "cli/progress.h"
@@ -264,6 +266,25 @@ std::unique_ptr<capture::PacketSource> open(const DissectOptions& options,
   return capture::merge_captures(corrected_files(options, files, clocks), &stop_requested);
 }
 
+// std::thread::hardware_concurrency() counts processors that this process may not use.
+bool has_second_processor() {
+  cpu_set_t usable;
+  CPU_ZERO(&usable);
+  // EINVAL: the machine has more processors than the set has room for.
+  return sched_getaffinity(0, sizeof usable, &usable) != 0 || CPU_COUNT(&usable) > 1;
+}
+
+// A second processor reads and decompresses files. The read of a pipe or a terminal would not end
+// at Ctrl-C in another thread, and an endless source has no end.
+bool reads_ahead(const DissectOptions& options, const std::vector<std::string>& files) {
+  namespace fs = std::filesystem;
+  if (!options.live.empty() || options.follow || !has_second_processor()) return false;
+  std::error_code ignored;
+  return std::ranges::all_of(files, [&](const std::string& file) {
+    return file != "-" && fs::is_regular_file(file, ignored);
+  });
+}
+
 // Waits for the next packet, at most 100 ms.
 void wait_for(const capture::PacketSource& source) {
   // A signal that comes just before poll(2) does not interrupt it, but is noticed after this time.
@@ -320,8 +341,8 @@ LiveView::Form live_form(const DissectOptions& options) {
   const bool summary = options.lists.count() == 0;
   if (!endless || options.csv || (!summary && !options.lists.findings)) return Form::nothing;
   if (!summary) return Form::findings;
-  if (options.json) return Form::with_lines;
-  return isatty(STDOUT_FILENO) != 0 ? Form::with_overview : Form::findings;
+  if (options.json) return Form::with_json;
+  return isatty(STDOUT_FILENO) != 0 ? Form::with_overview : Form::with_lines;
 }
 
 std::unique_ptr<capture::Report> make_report(const DissectOptions& options,
@@ -381,11 +402,11 @@ bool export_packets(const DissectOptions& options, const std::vector<std::string
       *source, [&file](std::string_view bytes) { file.write(bytes); },
       [] { return stop_requested.load(); });
   file.close();
-  print_notice(fmt::format("{}: {} written", options.export_pcap,
-                           written == 1 ? "1 packet" : fmt::format("{} packets", written)));
+  print_notice(
+      fmt::format("{}: {} written", options.export_pcap, capture::count_text(written, "packet")));
   if (packets.left_out() > 0) {
-    print_notice(fmt::format("{}: {} connections are left out: too many", options.export_pcap,
-                             packets.left_out()));
+    print_notice(fmt::format("{}: {} left out: too many", options.export_pcap,
+                             capture::count_text(packets.left_out(), "connection")));
   }
   return !stop_requested.exchange(stop_requested || stopped);
 }
@@ -396,7 +417,8 @@ int dissect_one(const DissectOptions& options, const capture::Selection& selecti
   std::string name = options.live.empty() ? files[0] : options.live;
   if (files.size() > 1) name += fmt::format(" and {} more", files.size() - 1);
   std::vector<capture::ClockDifference> clocks;
-  const auto source = open(options, files, clocks);
+  auto source = open(options, files, clocks);
+  if (reads_ahead(options, files)) source = capture::read_ahead(std::move(source));
   const capture::ReportOptions wanted = report_options(options, name);
   const auto report = make_report(options, wanted);
   capture::Analysis analysis;

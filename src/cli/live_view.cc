@@ -94,7 +94,8 @@ void LiveView::refresh(double seconds) {
   output_.show_news(
       [this](const capture::Finding& finding) { report_.finding_so_far(finding, analysis_); });
   report_.flush();
-  if (form_ == Form::with_lines) write_line();
+  if (form_ == Form::with_json) write_json();
+  if (form_ == Form::with_lines) write_line(seconds);
   if (form_ == Form::with_overview) draw(seconds);
   std::fflush(stdout);
 }
@@ -108,7 +109,7 @@ void LiveView::erase() {
 
 void LiveView::draw(double seconds) {
   const Size size = terminal_size();
-  std::vector<std::string> lines{title(seconds)};
+  std::vector<std::string> lines{title(seconds) + "; Ctrl-C ends it"};
   const std::vector<Row> rows = busiest();
   if (!rows.empty()) {
     lines.push_back(fmt::format("{:>5} {:>9} {:>12} {:>10}  {}", "conn.", "oper./s", "bytes/s",
@@ -128,7 +129,7 @@ std::string LiveView::title(double seconds) {
   const std::uint64_t bytes = totals.wire_bytes - std::exchange(bytes_before_, totals.wire_bytes);
   const auto since = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - begun_);
   // Short enough for 80 columns, where the name is not long.
-  return fmt::format("{}, {} s: {} ({}/s), {} ({}/s); Ctrl-C ends it", name_, since.count(),
+  return fmt::format("{}, {} s: {} ({}/s), {} ({}/s)", name_, since.count(),
                      capture::count_text(totals.frames, "frame"), per_second(frames, seconds),
                      capture::bytes_text(totals.wire_bytes),
                      capture::bytes_text(per_second(bytes, seconds)));
@@ -176,7 +177,11 @@ std::string LiveView::row_text(const Row& row, double seconds) const {
                      endpoint_text(connection, Side::a), endpoint_text(connection, Side::b));
 }
 
-void LiveView::write_line() {
+void LiveView::write_line(double seconds) {
+  if (analysis_.totals().frames > frames_before_) print(title(seconds) + "\n");
+}
+
+void LiveView::write_json() {
   const auto& totals = analysis_.totals();
   const capture::Results results = output_.results();
   fmt::memory_buffer out;

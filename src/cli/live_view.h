@@ -18,7 +18,8 @@ class LiveView {
   enum class Form : std::uint8_t {
     nothing,        // the report lists something else, or cannot say what is not final
     findings,       // as they come
-    with_lines,     // and a line of JSON for each second
+    with_json,      // and a line of JSON for each second
+    with_lines,     // and a line of text for each second in which something came
     with_overview,  // and a table on the terminal
   };
   // All must outlive this object. `name` is that of the input.
@@ -56,7 +57,8 @@ class LiveView {
   void refresh(double seconds);
   void erase();
   void draw(double seconds);
-  void write_line();
+  void write_json();
+  void write_line(double seconds);
   [[nodiscard]] std::string title(double seconds);
   // The connections with the most traffic since the last call come first.
   [[nodiscard]] std::vector<Row> busiest();

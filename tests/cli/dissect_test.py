@@ -703,6 +703,57 @@ class NfsFiles(unittest.TestCase):
                 self.assertIn(f"name-{number:03}-of-two-hundred", names)
 
 
+class Processors(unittest.TestCase):
+    """With a second processor a thread reads ahead; nothing that is printed depends on that."""
+
+    def setUp(self):
+        self.usable = sorted(os.sched_getaffinity(0))
+        if len(self.usable) < 2:
+            self.skipTest("only one processor may be used")
+
+    def on(self, count, *arguments):
+        limit = lambda: os.sched_setaffinity(0, self.usable[:count])
+        done = libraries.run(libraries.WEFT, "dissect", *map(str, arguments), cwd=CAPTURES,
+                             env=dict(os.environ), preexec_fn=limit)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_one_and_two_print_the_same(self):
+        everything = ("--json", "--operations", "--rpc", "--commands", "--findings")
+        files = [f"{capture}.pcap.zst" for capture in captures()]
+        for arguments in [(*everything, file) for file in files] + [files, (*everything, *files)]:
+            with self.subTest(arguments=arguments):
+                self.assertEqual(self.on(1, *arguments), self.on(2, *arguments))
+
+    def test_damage_is_said_by_both(self):
+        zstd = libraries.needs("zstd")
+        whole = subprocess.run([zstd, "-dcq", CAPTURES / "rxe_rping.pcap.zst"], check=True,
+                               stdout=subprocess.PIPE).stdout
+        with tempfile.TemporaryDirectory() as folder:
+            cut = pathlib.Path(folder) / "cut.pcap"
+            cut.write_bytes(whole[:-7])
+            damaged = pathlib.Path(folder) / "damaged.pcap.gz"
+            packed = bytearray(gzip.compress(whole))
+            packed[len(packed) // 2] ^= 0xFF
+            damaged.write_bytes(packed)
+            for file in (cut, damaged):
+                one = self.on(1, file)
+                self.assertRegex(one[2], "in the middle of a packet|damaged")
+                self.assertEqual(one, self.on(2, file))
+
+    def test_the_second_one_is_used(self):
+        strace = libraries.needs("strace")
+        for count, threads in ((1, 0), (2, 1)):
+            with tempfile.TemporaryDirectory() as folder:
+                trace = pathlib.Path(folder) / "trace"
+                limit = lambda: os.sched_setaffinity(0, self.usable[:count])
+                done = libraries.run(strace, "-f", "-e", "trace=clone,clone3", "-o", trace,
+                                     libraries.WEFT, "dissect", CAPTURES / "rxe_rping.pcap.zst",
+                                     env=dict(os.environ), preexec_fn=limit)
+                if not trace.exists() or "PTRACE" in done.stderr:
+                    self.skipTest(f"strace cannot trace: {done.stderr.strip()}")
+                self.assertEqual(trace.read_text().count("CLONE_THREAD"), threads)
+
+
 class Endless(unittest.TestCase):
     """Files that grow, and interfaces: until Ctrl-C, which ends the reading and not the program."""
 
@@ -766,6 +817,8 @@ class Endless(unittest.TestCase):
             seen = set()
             while not {"refused", "repeated"} <= seen:
                 line = process.stdout.readline()
+                if line.startswith("growing.pcap, "):
+                    continue
                 self.assertRegex(line, r"^\[\d+\] (note|warning|error) \S+")
                 seen.add(line.split()[2].rstrip(":"))
             process.send_signal(signal.SIGINT)
@@ -773,6 +826,25 @@ class Endless(unittest.TestCase):
         self.assertEqual(process.returncode, 1, said)
         self.assertIn("growing.pcap: ", rest)
         self.assertIn("findings: --findings lists them", rest)
+
+    def test_a_pipe_has_a_line_when_something_came(self):
+        line_of = re.compile(r"^growing\.pcap, \d+ s: (\d+) frames \(\d+/s\), .*/s\)$")
+        trace = json.loads(dissect("--json", "rxe_rping.pcap.zst").stdout.splitlines()[-1])
+        with self.stored_and_open("rxe_rping") as growing:
+            whole = growing.read_bytes()
+            growing.write_bytes(whole[:len(whole) // 3])
+            process = self.start("--follow", growing)
+            frames = [int(line_of.match(process.stdout.readline())[1])]
+            with growing.open("ab") as file:
+                file.write(whole[len(whole) // 3:])
+            while frames[-1] < trace["frames"]:
+                frames.append(int(line_of.match(process.stdout.readline())[1]))
+            process.send_signal(signal.SIGINT)
+            rest, said = process.communicate(timeout=60)
+        self.assertEqual(frames, sorted(set(frames)), said)
+        self.assertGreater(len(frames), 1)
+        # Nothing more came, so there is no further line.
+        self.assertRegex(rest.splitlines()[0], rf"/growing\.pcap: {trace['frames']} frames, ")
 
     def test_json_has_a_line_each_second(self):
         everything = json.loads(dissect("--json", "rxe_rping.pcap.zst").stdout.splitlines()[-1])
@@ -818,6 +890,32 @@ class Endless(unittest.TestCase):
         before, after = rest.split(b"\x1b[J", 1)
         self.assertNotIn(b"5097 frames, ", before)
         self.assertIn(b"2 findings: --findings lists them", after)
+
+    def test_the_overview_shows_what_a_file_has_grown_by(self):
+        main, terminal = pty.openpty()
+        self.addCleanup(os.close, main)
+        with self.stored_and_open("rxe_loss_in") as growing:
+            whole = growing.read_bytes()
+            growing.write_bytes(whole[:len(whole) // 3])
+            process = subprocess.Popen(
+                [libraries.WEFT, "dissect", "--follow", growing], stdin=subprocess.DEVNULL,
+                stdout=terminal, stderr=subprocess.PIPE, env={**os.environ, "TERM": "xterm"})
+            self.addCleanup(process.stderr.close)
+            self.addCleanup(process.kill)
+            os.close(terminal)
+            shown = b""
+            while b"Ctrl-C ends it" not in shown:
+                shown += os.read(main, 65536)
+            self.assertNotIn(b"5097 frames", shown)
+            with growing.open("ab") as file:
+                file.write(whole[len(whole) // 3:])
+            while b": 5097 frames (" not in shown:
+                shown += os.read(main, 65536)
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(OSError):  # EIO: the program has ended
+                while os.read(main, 65536):
+                    pass
+            self.assertEqual(process.wait(timeout=60), 1)
 
     def test_ctrl_c_prints_the_summary(self):
         with tempfile.TemporaryDirectory() as folder:
