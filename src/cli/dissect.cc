@@ -17,6 +17,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -27,6 +28,7 @@
 #include "capture/text/units.h"
 #include "cli/dissect_output.h"
 #include "cli/live_view.h"
+#include "cli/ordered_output.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
 #include "weft/capture/analysis.hpp"
@@ -296,8 +298,7 @@ void wait_for(const capture::PacketSource& source) {
 // Reads until the end of the source. An endless source (live, --follow) is read until Ctrl-C, and
 // its output is flushed whenever it has no packet. Returns false if Ctrl-C came before the end.
 bool read_all(capture::PacketSource& source, bool endless, capture::Analysis& analysis,
-              capture::Report& report, LiveView& view) {
-  Progress progress(!endless);
+              capture::Report& report, LiveView& view, Progress& progress) {
   capture::RawPacket packet;
   while (!stop_requested) {
     if (source.next(packet)) {
@@ -345,11 +346,15 @@ LiveView::Form live_form(const DissectOptions& options) {
   return isatty(STDOUT_FILENO) != 0 ? Form::with_overview : Form::with_lines;
 }
 
+// `part` is nullptr if nothing else prints at the same time.
 std::unique_ptr<capture::Report> make_report(const DissectOptions& options,
-                                             const capture::ReportOptions& wanted) {
-  if (options.json) return capture::json_report(wanted, write_out);
-  if (options.csv) return capture::csv_report(wanted, write_out);
-  return capture::text_report(wanted, write_out);
+                                             const capture::ReportOptions& wanted,
+                                             OrderedOutput::Part* part) {
+  capture::Report::Write write = write_out;
+  if (part != nullptr) write = [part](std::string_view text) { part->write(text); };
+  if (options.json) return capture::json_report(wanted, std::move(write));
+  if (options.csv) return capture::csv_report(wanted, std::move(write));
+  return capture::text_report(wanted, std::move(write));
 }
 
 // A file that is written at the end. It is opened at the start, so that a wrong path is reported
@@ -411,16 +416,18 @@ bool export_packets(const DissectOptions& options, const std::vector<std::string
   return !stop_requested.exchange(stop_requested || stopped);
 }
 
-// Analyzes one trace. The output files are opened before the first packet is read.
+// Analyzes one trace. The output files are opened before the first packet is read. `part` is
+// nullptr if no other trace is analyzed at the same time.
 int dissect_one(const DissectOptions& options, const capture::Selection& selection,
-                const std::vector<std::string>& files) {
+                const std::vector<std::string>& files, OrderedOutput::Part* part = nullptr) {
   std::string name = options.live.empty() ? files[0] : options.live;
   if (files.size() > 1) name += fmt::format(" and {} more", files.size() - 1);
   std::vector<capture::ClockDifference> clocks;
   auto source = open(options, files, clocks);
-  if (reads_ahead(options, files)) source = capture::read_ahead(std::move(source));
+  const bool alone = part == nullptr;
+  if (alone && reads_ahead(options, files)) source = capture::read_ahead(std::move(source));
   const capture::ReportOptions wanted = report_options(options, name);
-  const auto report = make_report(options, wanted);
+  const auto report = make_report(options, wanted, part);
   capture::Analysis analysis;
   // The output is made before the first packet is read: its sinks must see all packets.
   DissectOutput output(analysis, selection, wanted, *report, parse_severity(options.severity));
@@ -444,13 +451,15 @@ int dissect_one(const DissectOptions& options, const capture::Selection& selecti
   bool whole = false;
   {
     LiveView view(live_form(options), output, *report, analysis, name);
-    whole = read_all(*source, endless, analysis, *report, view);
+    Progress progress(!endless && alone);
+    whole = read_all(*source, endless, analysis, *report, view, progress);
   }
   // This is done after Ctrl-C as well: what was read so far is analyzed to its end.
   analysis.finish();
   output.finish(!whole);
   if (html) html->close();
   const bool exported = !packets || export_packets(options, files, output.collected(), *packets);
+  if (part != nullptr) part->wait_for_turn();
   if (std::fflush(stdout) != 0) fail_output();
   if (!whole) {
     print_error(stopped_text(name, *source));
@@ -483,19 +492,63 @@ void keep_memory() {
   mallopt(M_TRIM_THRESHOLD, 4 * large_bytes);
 }
 
-// Runs `work`, prints its error, and returns the exit status.
-int guarded(const std::function<int()>& work) {
+// Runs `work`, and returns the exit status. If it fails, its error is in `problem`.
+int guarded(const std::function<int()>& work, std::string& problem) {
   try {
     return work();
   } catch (const OutputClosed&) {
     stop_requested = true;  // do not analyze the other files either
     return exit_ok;
   } catch (const WrongOption& error) {
-    print_error(fmt::format("dissect: {}", error.what()));
+    problem = fmt::format("dissect: {}", error.what());
   } catch (const std::exception& error) {
-    print_error(error.what());
+    problem = error.what();
   }
   return exit_unusable;
+}
+
+// The same, and prints the error; after the output of the part, if there is one.
+int guarded(const std::function<int()>& work, OrderedOutput::Part* part = nullptr) {
+  std::string problem;
+  int status = guarded(work, problem);
+  if (part != nullptr) {
+    std::string output_problem;
+    const auto print_rest = [part] {
+      part->wait_for_turn();
+      return exit_ok;
+    };
+    status = std::max(status, guarded(print_rest, output_problem));
+    if (problem.empty()) problem = output_problem;
+  }
+  if (!problem.empty()) print_error(problem);
+  return status;
+}
+
+// One file that cannot be read does not keep the others from being analyzed; the highest status is
+// returned. A second processor analyzes the next file meanwhile; what is printed, and its order,
+// does not depend on that.
+int dissect_separately(const DissectOptions& options, const capture::Selection& selection) {
+  const std::vector<std::string>& files = options.files;
+  const bool parallel = files.size() > 1 && reads_ahead(options, files);
+  OrderedOutput output(write_out);
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&] {
+    int worst = exit_ok;
+    while (!stop_requested) {
+      const std::size_t number = next++;
+      if (number >= files.size()) break;
+      OrderedOutput::Part part(output, number);
+      OrderedOutput::Part* const shared = parallel ? &part : nullptr;
+      worst = std::max(
+          worst, guarded([&] { return dissect_one(options, selection, {files[number]}, shared); },
+                         shared));
+    }
+    return worst;
+  };
+  if (!parallel) return work();
+  std::future<int> other = std::async(std::launch::async | std::launch::deferred, work);
+  const int own = work();
+  return std::max(own, other.get());
 }
 
 // Adds the files that match a pattern. Their order follows from their times, and not from their
@@ -522,14 +575,7 @@ int dissect_all(const DissectOptions& given) {
   const StopOnSignal stop_on_signal;
   std::signal(SIGPIPE, SIG_IGN);
   if (!options.separate) return dissect_one(options, selection, options.files);
-  // One file that cannot be read does not keep the others from being analyzed; the highest status
-  // is returned.
-  int worst = exit_ok;
-  for (const std::string& file : options.files) {
-    if (stop_requested) break;
-    worst = std::max(worst, guarded([&] { return dissect_one(options, selection, {file}); }));
-  }
-  return worst;
+  return dissect_separately(options, selection);
 }
 
 }  // namespace

@@ -703,8 +703,23 @@ class NfsFiles(unittest.TestCase):
                 self.assertIn(f"name-{number:03}-of-two-hundred", names)
 
 
+def repeated(capture, copies):
+    """A stored capture several times, with ten seconds between the copies."""
+    data = subprocess.run([libraries.needs("zstd"), "-dcq", CAPTURES / f"{capture}.pcap.zst"],
+                          check=True, stdout=subprocess.PIPE).stdout
+    frames, at = [], 24
+    while at < len(data):
+        seconds, fraction, kept, wire = struct.unpack_from("<IIII", data, at)
+        frames.append((seconds, fraction, kept, wire, data[at + 16:at + 16 + kept]))
+        at += 16 + kept
+    return data[:24] + b"".join(
+        struct.pack("<IIII", seconds + 10 * copy, fraction, kept, wire) + content
+        for copy in range(copies) for seconds, fraction, kept, wire, content in frames)
+
+
 class Processors(unittest.TestCase):
-    """With a second processor a thread reads ahead; nothing that is printed depends on that."""
+    """With a second processor a thread reads ahead, or analyzes the next file with --separate;
+    nothing that is printed depends on that."""
 
     def setUp(self):
         self.usable = sorted(os.sched_getaffinity(0))
@@ -723,6 +738,41 @@ class Processors(unittest.TestCase):
         for arguments in [(*everything, file) for file in files] + [files, (*everything, *files)]:
             with self.subTest(arguments=arguments):
                 self.assertEqual(self.on(1, *arguments), self.on(2, *arguments))
+
+    def test_separate_files_are_printed_in_their_order(self):
+        files = [f"{capture}.pcap.zst" for capture in captures()]
+        files.insert(3, "there_is_no.pcap")
+        files.insert(7, "../dissect/iser_rxe.txt")
+        for options in ((), ("--json", "--operations", "--findings")):
+            one, two = (self.on(count, "--separate", *options, *files) for count in (1, 2))
+            self.assertEqual(one, two)
+            self.assertEqual(one[0], 2)
+            self.assertIn("there_is_no.pcap", one[2])
+        alone = [dissect(file).stdout for file in files if file.endswith(".zst")]
+        self.assertEqual(self.on(2, "--separate", *files)[1], "".join(alone))
+
+    def test_what_is_too_much_to_keep_waits_for_its_turn(self):
+        """The second file prints more than is kept before the first one has ended."""
+        with tempfile.TemporaryDirectory() as folder:
+            first, second = (pathlib.Path(folder) / name for name in ("first.pcap", "second.pcap"))
+            first.write_bytes(repeated("rxe_perf_atomic", 1_200))
+            second.write_bytes(repeated("rxe_perf_atomic", 900))
+            one, two = (self.on(count, "--separate", "--operations", "--json", first, second)
+                        for count in (1, 2))
+        self.assertGreater(one[1].count("\n"), 100_000)
+        self.assertTrue(one == two)
+
+    def test_a_reader_that_has_enough_ends_both(self):
+        files = [f"{capture}.pcap.zst" for capture in captures()]
+        process = subprocess.Popen(
+            [libraries.WEFT, "dissect", "--separate", "--operations", *files], cwd=CAPTURES,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.kill)
+        process.stdout.readline()
+        process.stdout.close()
+        self.assertIn(process.wait(timeout=60), (0, 1))
+        self.assertEqual(process.stderr.read(), b"")
 
     def test_damage_is_said_by_both(self):
         zstd = libraries.needs("zstd")
