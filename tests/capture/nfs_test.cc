@@ -357,9 +357,9 @@ TEST_F(Nfs, CallbacksAreRecognised) {
                                .u32(2)
                                .u32(11)
                                .zeros(16)
-                               .u32(1)
-                               .u32(0)
-                               .u32(0)
+                               .u32(17)
+                               .u32(2)
+                               .u32(5)
                                .u32(0)
                                .u32(0)
                                .u32(4)
@@ -373,6 +373,10 @@ TEST_F(Nfs, CallbacksAreRecognised) {
   EXPECT_TRUE(log.rpcs.at(0).nfs->call_decoded);
   EXPECT_TRUE(log.rpcs[0].nfs->reply_decoded);
   EXPECT_EQ(describe(log.rpcs[0]), "NFS callback CB_SEQUENCE CB_RECALL");
+  ASSERT_TRUE(log.rpcs[0].nfs->session);
+  EXPECT_EQ(log.rpcs[0].nfs->session->sequence, 17U);
+  EXPECT_EQ(log.rpcs[0].nfs->session->slot, 2U);
+  EXPECT_EQ(log.rpcs[0].nfs->session->highest_slot, 5U);
 }
 
 // RFC 2203 §5.3.2.2: behind the length and the sequence number the arguments are in the clear.

@@ -137,6 +137,25 @@ def tshark_fields(capture, select, *names):
 
 
 @unittest.skipUnless(shutil.which("tshark"), "tshark is not installed")
+class NfsAgainstTshark(unittest.TestCase):
+    def test_sessions_and_slots(self):
+        seen = tshark_fields("nfs4_siw.pcap.zst", "nfs.slotid && rpc.msgtyp == 0",
+                             "nfs.seqid", "nfs.slotid", "nfs.high_slotid")
+        # Later sequence numbers of a frame are those of stateids.
+        theirs = sorted((int(sequence[0], 16), int(slot[0]), int(highest[0]))
+                        for sequence, slot, highest in seen.values())
+        listed = dissect("--json", "--rpc", "nfs4_siw.pcap.zst").stdout.splitlines()
+        sessions = [session for line in listed
+                    if (session := json.loads(line).get("nfs", {}).get("session"))]
+        self.assertGreater(len(sessions), 800)
+        self.assertEqual(theirs, sorted((one["sequence"], one["slot"], one["highest_slot"])
+                                        for one in sessions))
+        self.assertEqual(len({one["id"] for one in sessions}), 1)
+        slots = dissect("--json", "--rpc", "--filter", "nfs.slot > 0", "nfs4_siw.pcap.zst")
+        self.assertEqual(len(slots.stdout.splitlines()), sum(one["slot"] > 0 for one in sessions))
+
+
+@unittest.skipUnless(shutil.which("tshark"), "tshark is not installed")
 class StorageAgainstTshark(unittest.TestCase):
     """Wireshark decodes the same commands, by code that shares nothing with ours."""
 

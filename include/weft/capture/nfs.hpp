@@ -52,11 +52,21 @@ struct NfsOperation {
   std::uint32_t status = 0;  // valid if `answered`
 };
 
+// What SEQUENCE or CB_SEQUENCE names (RFC 8881 §18.46, §20.9): a request in a slot of a session. A
+// slot has one request at a time, so a client without a free slot waits.
+struct NfsSession {
+  std::vector<std::byte> id;  // 16 bytes
+  std::uint32_t sequence = 0;
+  std::uint32_t slot = 0;
+  std::uint32_t highest_slot = 0;  // with an outstanding request
+};
+
 struct NfsExchange {
   std::uint32_t version = 0;
   std::uint32_t minor = 0;
   bool callback = false;  // sent by the server to the client
   std::string tag;
+  std::optional<NfsSession> session;  // of version 4.1 and later
   std::vector<NfsOperation> operations;
   std::uint32_t status = 0;  // status of the whole reply
   // False if bytes are missing or malformed, or an operation is unknown; then `operations` ends

@@ -80,6 +80,8 @@ inline constexpr std::array filter_fields{
                 "offset of READ, WRITE and others"},
     FilterField{"nfs.count", FilterField::Type::number, "RPCs of NFS",
                 "number of bytes of READ, WRITE and others"},
+    FilterField{"nfs.slot", FilterField::Type::number, "RPCs of NFS 4.1 and later",
+                "slot of the session"},
     FilterField{"command.protocol", FilterField::Type::word, "commands",
                 "protocol that carries the command", "nvme smb iser srp"},
     FilterField{"command.name", FilterField::Type::text, "commands",

@@ -247,6 +247,9 @@ constexpr Getter of_rpcs[] = {
     {"nfs.count", of_nfs<[](const NfsOperation& operation, const Visit& visit) {
        if (operation.has_range) visit_number(visit, operation.count);
      }>},
+    {"nfs.slot", of_rpc<[](const Rpc& rpc, const Visit& visit) {
+       if (rpc.nfs && rpc.nfs->session) visit_number(visit, rpc.nfs->session->slot);
+     }>},
 };
 
 // --- Storage commands ----------------------------------------------------------------------------

@@ -72,7 +72,13 @@ void add_operation(JsonLine& line, const NfsExchange& nfs, const NfsOperation& o
 void add_nfs(JsonLine& line, const NfsExchange& nfs) {
   line.object("nfs").number("version", nfs.version).number("minor", nfs.minor);
   line.boolean("callback", nfs.callback).boolean("call_decoded", nfs.call_decoded);
-  line.boolean("reply_decoded", nfs.reply_decoded).array("operations");
+  line.boolean("reply_decoded", nfs.reply_decoded);
+  if (nfs.session) {
+    line.object("session").text("id", to_hex(nfs.session->id));
+    line.number("slot", nfs.session->slot).number("sequence", nfs.session->sequence);
+    line.number("highest_slot", nfs.session->highest_slot).close();
+  }
+  line.array("operations");
   for (const NfsOperation& operation : nfs.operations) add_operation(line, nfs, operation);
   line.close(']').close();
 }

@@ -96,6 +96,19 @@ void decode_open(MessageReader& message, NfsOperation& operation) {
   }
 }
 
+// Decodes the beginning of the arguments of SEQUENCE and CB_SEQUENCE, and skips the rest.
+NfsSession session_of(XdrReader& in, std::string_view arguments) {
+  constexpr std::size_t id_bytes = 16;
+  const Bytes id = in.fixed(id_bytes);
+  NfsSession session{.id = {id.begin(), id.end()},
+                     .sequence = in.u32(),
+                     .slot = in.u32(),
+                     .highest_slot = in.u32()};
+  constexpr std::string_view decoded = "K444";
+  skip_items(in, arguments.substr(decoded.size()));
+  return session;
+}
+
 // Decodes the arguments that a reader needs; the format of the table skips the rest.
 void decode_arguments(MessageReader& message, NfsOperation& operation,
                       const Nfs4Operation& description) {
@@ -248,8 +261,13 @@ void decode_nfs4_call(MessageReader& message, NfsExchange& exchange) {
     operation.name = nfs4_operation(operation.number, exchange.callback);
     const auto* description = find_nfs4_operation(operation.number, exchange.callback);
     if (description != nullptr) {
+      const std::uint32_t sequence =
+          exchange.callback ? nfs4::callback_sequence : std::uint32_t{nfs4::sequence};
       // Callbacks have their own numbers, which mean other operations in a call of the client.
-      if (exchange.callback) {
+      if (operation.number == sequence) {
+        exchange.session = session_of(in, description->arguments);
+        if (!message.sound()) exchange.session.reset();
+      } else if (exchange.callback) {
         skip_items(in, description->arguments);
       } else {
         decode_arguments(message, operation, *description);

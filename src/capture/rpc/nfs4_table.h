@@ -40,7 +40,10 @@ enum Operation : std::uint32_t {
   setattr = 34,
   write = 38,
   secinfo_no_name = 52,
+  sequence = 53,
 };
+// Of the callbacks, which have their own numbers.
+inline constexpr std::uint32_t callback_sequence = 11;
 
 }  // namespace nfs4
 
