@@ -64,4 +64,57 @@ struct MemoryRegionCounters {
   Traffic peer_atomics;
 };
 
+// A device as a whole: what `weft top` adds up, and what WEFT_STATS reports beside the objects.
+struct DeviceCounters {
+  // Connections that the device did not let in, and those that it has ended because of what the
+  // peer did; docs/security.md has the limits behind them.
+  struct Refusals {
+    std::uint64_t timed_out = 0;           // no whole MPA request in time
+    std::uint64_t malformed = 0;           // something else than an MPA request
+    std::uint64_t closed = 0;              // by the peer, before its first byte
+    std::uint64_t evicted = 0;             // silent, and closed to make room for others
+    std::uint64_t out_of_descriptors = 0;  // times that accept(2) failed for want of something
+    std::uint64_t reset = 0;               // refused ones that were cut off: too many lingered
+    // Requests for queue pairs, by the reason of the refusal.
+    std::uint64_t not_ready = 0;       // the queue pair is not ready to receive yet
+    std::uint64_t refused = 0;         // it does not exist, or has another peer
+    std::uint64_t strangers = 0;       // no queue pair expects the peer's address
+    std::uint64_t wrong_psn = 0;       // the right address and numbers, and other PSNs
+    std::uint64_t other_user = 0;      // of another user of this host
+    std::uint64_t answered_early = 0;  // answers that did not wait, because too many waited
+    // Established connections.
+    std::uint64_t no_first_fpdu = 0;         // rdma_cm's, whose peer was silent after the accept
+    std::uint64_t silent = 0;                // given up because the peer's host did not answer
+    std::uint64_t terminated_access = 0;     // a Terminate for a wrong STag, bound, right or domain
+    std::uint64_t terminated_no_buffer = 0;  // for a Send without a receive, or too many reads
+    std::uint64_t terminated_other = 0;      // for anything else
+  };
+  // Unreliable datagrams that were dropped, and those with a wrong ICRC, which are delivered.
+  struct Datagrams {
+    std::uint64_t malformed = 0;
+    std::uint64_t no_queue_pair = 0;
+    std::uint64_t wrong_queue_key = 0;
+    std::uint64_t no_receive = 0;
+    std::uint64_t wrong_icrc = 0;
+  };
+  // What a slower network (DeviceOptions::link) has done; zeros without one.
+  struct Link {
+    std::uint64_t delayed_bytes = 0;
+    std::uint64_t stalls = 0;  // of connections, for the resending of what was lost
+    std::uint64_t lost_datagrams = 0;
+  };
+
+  QueuePairCounters queue_pairs;  // the sums over all queue pairs, the destroyed ones as well
+  std::uint64_t queue_pairs_created = 0;
+  std::uint64_t queue_pairs_destroyed = 0;
+  CompletionQueueCounters completion_queues;  // likewise
+  std::uint64_t completion_queues_created = 0;
+  std::uint64_t completion_queues_destroyed = 0;
+  Refusals refusals;
+  Datagrams datagrams;
+  Link link;
+  std::uint64_t faults = 0;         // what DeviceOptions::faults made fail
+  std::uint64_t beyond_limits = 0;  // calls that a limit of the device, or of `adapter`, refused
+};
+
 }  // namespace weft

@@ -11,6 +11,41 @@
 
 namespace weft {
 
+// Limits of a device. No value: the default. A value out of range is Error(EINVAL), whose text and
+// detail() name the field, as in "limits.max_qp".
+struct DeviceLimits {
+  // What the device shows to programs and grants them, to test how they deal with a smaller
+  // adapter: the list of WEFT_ADAPTER, which `weft help faults` describes. Up to what the device
+  // has.
+  std::optional<std::uint64_t> max_qp{};          // 0 to 16384 queue pairs at a time
+  std::optional<std::uint64_t> max_qp_wr{};       // 1 to 16384 requests of a queue
+  std::optional<std::uint64_t> max_sge{};         // 1 to 32 pieces of a request
+  std::optional<std::uint64_t> max_inline{};      // 0 to 1024 bytes
+  std::optional<std::uint64_t> max_cq{};          // 1 to 65536 completion queues
+  std::optional<std::uint64_t> max_cqe{};         // 1 to 4194304 entries of one
+  std::optional<std::uint64_t> max_mr{};          // 1 to 1048576 memory regions
+  std::optional<std::uint64_t> max_mr_size{};     // 1 to 2^47 bytes of one
+  std::optional<std::uint64_t> max_mw{};          // 0 to 1048576 memory windows
+  std::optional<std::uint64_t> max_pd{};          // 1 to 65536 protection domains
+  std::optional<std::uint64_t> max_srq{};         // 0 to 16384 shared receive queues
+  std::optional<std::uint64_t> max_srq_wr{};      // 1 to 16384 receives of one
+  std::optional<std::uint64_t> max_ah{};          // 0 to 1048576 address handles
+  std::optional<std::uint64_t> max_qp_rd_atom{};  // 0 to 127 reads and atomics of a queue pair
+  std::optional<bool> atomics{};                  // false: none
+  std::optional<bool> immediates{};               // false: none
+
+  // What strangers and peers can make the device hold, and for how long; docs/security.md has the
+  // reasons. The numbers are bounded by the limit on descriptors as well (RLIMIT_NOFILE).
+  std::optional<std::uint32_t> half_open{};  // 4 to 65536 connections without their MPA request
+  std::optional<std::uint32_t> refused{};    // 4 to 65536 refused ones that linger; and as many
+                                             // requests of strangers that wait for their answer
+  std::optional<std::chrono::milliseconds> first_byte{};  // of an MPA request; 1 ms to 1 h
+  std::optional<std::chrono::milliseconds> handshake{};   // the whole request; 1 ms to 1 h
+  // How long requests wait at least for a peer that does not exist, refuses or does not answer,
+  // whatever `timeout` and `retry_cnt` of the queue pair are. 1 ms to 1 h.
+  std::optional<std::chrono::milliseconds> unanswered{};
+};
+
 // `weft help environment` describes each option by the name of its variable, which is given here.
 struct DeviceOptions {
   enum class Personality : std::uint8_t { roce, iwarp, ib };
@@ -37,8 +72,9 @@ struct DeviceOptions {
   std::string faults{};                         // WEFT_FAULT: rules of `weft help faults`
   std::string adapter{};                        // WEFT_ADAPTER: a list of `weft help faults`
   std::string link{};                           // WEFT_LINK: a list of `weft help faults`
-  // Bytes of one connection for Sends that find no receive, with roce; no value: the default.
+  // Bytes of one connection for Sends that find no receive, with roce: 0 to 2^30; no value: 2^20.
   std::optional<std::uint32_t> hold_bytes{};
+  DeviceLimits limits{};  // override those of `adapter`
 
   // The options that the environment of this process sets; defaults for the others. Throws
   // Error(EINVAL) that names the first variable with a wrong value.
@@ -48,8 +84,8 @@ struct DeviceOptions {
 // Sets the options of the embedded device that the whole process shares: of devices(), and of all
 // connections, messages and streams. The environment then sets none of them. To be called before
 // the first use of the device, again if it needs to be changed. Throws Error: EBUSY after the first
-// use, EINVAL for faults, an adapter or a link that cannot be read. Other options are checked at
-// the first use.
+// use, EINVAL for a value that is out of range or cannot be read; ErrorDetail::attribute names the
+// option. Whether this host has the address, and files can be written, is known at the first use.
 WEFT_API void configure(const DeviceOptions& options);
 
 }  // namespace weft

@@ -13,6 +13,7 @@
 #include "weft/verbs/address_handle.hpp"
 #include "weft/verbs/async.hpp"
 #include "weft/verbs/backend.hpp"
+#include "weft/verbs/capture.hpp"
 #include "weft/verbs/completion.hpp"
 #include "weft/verbs/context.hpp"
 #include "weft/verbs/device.hpp"

@@ -59,15 +59,15 @@ Result<std::vector<LocalAddress>, std::string> own_addresses(const Settings& set
   if (!settings.address.empty()) {
     sockaddr_storage wanted{};
     if (!parse_address(settings.address, wanted)) {
-      return "WEFT_ADDR=" + settings.address +
-             ": not a numeric IP address; give one of this host's, for example 127.0.0.1";
+      return "the device's address (WEFT_ADDR) " + settings.address +
+             " is not a numeric IP address; give one of this host's, for example 127.0.0.1";
     }
     std::erase_if(*addresses, [&](const LocalAddress& local) {
       return !same_host_address(local.address, wanted);
     });
     if (addresses->empty()) {
-      return "WEFT_ADDR=" + settings.address +
-             ": not an address of this host; `ip -brief address` lists them";
+      return "the device's address (WEFT_ADDR) " + settings.address +
+             " is not an address of this host; `ip -brief address` lists them";
     }
   }
   if (addresses->empty()) {
@@ -108,9 +108,11 @@ Device::Device(const Settings& settings, std::vector<LocalAddress> addresses,
     : settings_(settings),
       adapter_(settings.adapter, settings.strict),
       addresses_(std::move(addresses)),
-      capture_(std::move(capture)),
+      capture_(std::make_shared<DeviceCapture>(std::move(capture))),
       trace_(std::move(trace)),
       guid_be_(make_guid(addresses_)),
+      half_open_(settings.strangers.half_open),
+      refused_connections_(settings.strangers.refused),
       pairing_requests_(std::make_unique<PairingRequests>(*this)),
       slots_(std::make_unique<Slots>(
           *this, [this](const auto& inbound) { pairing_requests_->handle(inbound); })),
@@ -192,7 +194,7 @@ void Device::abandon_after_fork() {
   peer_processes_.abandon_after_fork();
   RemoteCopy::abandon_after_fork();
   datagrams_->abandon_after_fork();
-  if (capture_) capture_->forget_after_fork();
+  capture_->forget_after_fork();
   if (trace_) trace_->forget_after_fork();
   walk_after_fork(mutex_, [this] {
     for (Context* context : contexts_) context->abandon_after_fork();

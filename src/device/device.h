@@ -25,7 +25,7 @@
 #include "device/queue_pair/xrc_domain.h"
 #include "device/settings.h"
 #include "device/statistics_registry.h"
-#include "device/tap/capture_tap.h"
+#include "device/tap/device_capture.h"
 #include "device/trace/trace_file.h"
 #include "wire/control_word.h"
 
@@ -54,7 +54,8 @@ class Device {
 
   [[nodiscard]] const Settings& settings() const { return settings_; }
   [[nodiscard]] Engine& engine() { return engine_; }
-  [[nodiscard]] const std::shared_ptr<CaptureFile>& capture() const { return capture_; }
+  // Never null. Captures begin and end; see DeviceCapture.
+  [[nodiscard]] const std::shared_ptr<DeviceCapture>& capture() const { return capture_; }
   // Null unless the user asked for a trace.
   [[nodiscard]] const std::shared_ptr<TraceFile>& trace() const { return trace_; }
   // In network byte order; derived from the first address, so it is the same in each run.
@@ -134,7 +135,7 @@ class Device {
   Settings settings_;
   Adapter adapter_;
   std::vector<LocalAddress> addresses_;
-  std::shared_ptr<CaptureFile> capture_;
+  const std::shared_ptr<DeviceCapture> capture_;
   std::shared_ptr<TraceFile> trace_;
   std::uint64_t guid_be_ = 0;
   // Declared before the engine, and so destroyed after it: its thread may use them until the end.

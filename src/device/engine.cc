@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/fault_handler.h"
+#include "base/log.h"
 
 namespace weft::device {
 namespace {
@@ -277,7 +278,9 @@ int Engine::wait(std::span<pollfd> entries, std::optional<std::uint64_t> until_n
   if (simulation_) [[unlikely]]
     return sys::poll(entries, until_ns, mask);
   const bool sleeps = !until_ns || *until_ns > sys::now_ns();
-  // A look without waiting brings no progress: polling a completion queue does.
+  // A look without waiting brings no progress: polling a completion queue does. Without a progress
+  // thread, such looks may be all that a program does until it has a queue pair.
+  if (!sleeps && mode_ == ProgressMode::manual) poll();
   if (!sleeps || mode_ == ProgressMode::thread || abandoned_) {
     return sys::poll(entries, until_ns, mask);
   }
@@ -330,9 +333,8 @@ void Engine::run() {
   try {
     serve();
   } catch (const std::exception& error) {
-    const std::string line =
-        std::string("weft: the progress thread cannot continue: ") + error.what() + "\n";
-    sys::write(STDERR_FILENO, line.data(), line.size());
+    log(LogLevel::error, "progress thread",
+        std::string("the progress thread cannot continue: ") + error.what());
     std::abort();
   }
 }

@@ -2,7 +2,9 @@
 // itself never reads the environment.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "device/engine.h"
@@ -33,6 +35,14 @@ enum class SameHost : std::uint8_t {
   required,   // connections that would stay on TCP fail
 };
 
+// What peers that are not connected yet can make the device hold: see limits.h.
+struct StrangerLimits {
+  std::size_t half_open = limits::max_half_open;
+  std::size_t refused = limits::max_refused;
+  std::uint64_t first_byte_ns = limits::first_byte_ns;
+  std::optional<std::uint64_t> handshake_ns;  // no value: as the listener has it
+};
+
 struct Settings {
   Personality personality = Personality::roce;
   ProgressMode progress = ProgressMode::automatic;
@@ -53,9 +63,10 @@ struct Settings {
   faults::Rules faults;           // what fails on purpose
   faults::Link link;              // a slower network
   faults::AdapterLimits adapter;  // what the device shows and grants, where that is less
-  // The bytes for Sends that find no receive, per connection in roce. For tests only.
+  StrangerLimits strangers;
+  // The bytes for Sends that find no receive, per connection in roce.
   std::uint32_t hold_bytes = limits::hold_bytes;
-  // The minimum time that requests wait for a peer that refuses or does not exist. For tests only.
+  // The minimum time that requests wait for a peer that refuses or does not exist.
   std::uint64_t min_retry_time_ns = limits::min_retry_time_ns;
 };
 

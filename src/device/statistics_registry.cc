@@ -85,6 +85,13 @@ void add(QueuePairCounters& sum, const QueuePairCounters& more) {
   sum.discarded_answer_bytes += more.discarded_answer_bytes;
 }
 
+void add(CompletionQueueCounters& sum, const CompletionQueueCounters& more) {
+  add(sum.completions, more.completions);
+  sum.polled += more.polled;
+  sum.events += more.events;
+  sum.lost += more.lost;
+}
+
 void watch(QueuePair& queue_pair, bool wanted) {
   std::unique_lock own(queue_pair.mutex(), std::defer_lock);
   if (lock_for_a_while(own)) queue_pair.watch_latencies_locked(wanted);
@@ -106,13 +113,14 @@ void StatisticsRegistry::keep(std::vector<Entry>& list, const Entry& entry) {
 void StatisticsRegistry::add(const std::shared_ptr<QueuePair>& queue_pair) {
   const std::lock_guard lock(mutex_);
   queue_pairs_.insert(queue_pair);
+  ++ended_.queue_pairs_created;
   if (watches_latencies_) watch(*queue_pair, true);
 }
 
 // Completion queues have no number in verbs; the registry numbers them for the report.
 void StatisticsRegistry::add(CompletionQueue& queue) {
   const std::lock_guard lock(mutex_);
-  queue.set_number(++last_queue_);
+  queue.set_number(++ended_.completion_queues_created);
   completion_queues_.insert(&queue);
 }
 
@@ -131,8 +139,8 @@ void StatisticsRegistry::remove(QueuePair& queue_pair) {
   if (queue_pairs_.erase(queue_pair.shared_from_this()) == 0) return;
   auto entry = entry_of(queue_pair, carrier, counters);
   entry.state = "destroyed";
-  ++destroyed_pairs_;
-  device::add(destroyed_counters_, counters);
+  ++ended_.queue_pairs_destroyed;
+  device::add(ended_.queue_pairs, counters);
   keep(destroyed_.queue_pairs, entry);
 }
 
@@ -141,6 +149,8 @@ void StatisticsRegistry::remove(CompletionQueue& queue) {
   if (completion_queues_.erase(&queue) == 0) return;
   auto entry = entry_of(queue, queue.counters());
   entry.destroyed = true;
+  ++ended_.completion_queues_destroyed;
+  device::add(ended_.completion_queues, entry.counters);
   keep(destroyed_.completion_queues, entry);
 }
 
@@ -185,6 +195,22 @@ void StatisticsRegistry::watch_latencies(bool wanted) {
   for (const auto& queue_pair : queue_pairs_) watch(*queue_pair, wanted);
 }
 
+// A queue pair that is destroyed meanwhile keeps its counters, and counts as live here.
+StatisticsRegistry::Totals StatisticsRegistry::totals() {
+  Totals all;
+  std::vector<std::shared_ptr<QueuePair>> pairs;
+  {
+    const std::lock_guard lock(mutex_);
+    all = ended_;
+    pairs.assign(queue_pairs_.begin(), queue_pairs_.end());
+    for (CompletionQueue* queue : completion_queues_) {
+      device::add(all.completion_queues, queue->counters());
+    }
+  }
+  for (const auto& pair : pairs) device::add(all.queue_pairs, pair->counters());
+  return all;
+}
+
 // The locks of queue pairs are taken without mutex_, because one of them may be held for long, and
 // the program is not to wait here when it makes or destroys an object.
 StatisticsRegistry::Live StatisticsRegistry::live() {
@@ -192,8 +218,8 @@ StatisticsRegistry::Live StatisticsRegistry::live() {
   std::vector<std::shared_ptr<QueuePair>> pairs;
   {
     const std::lock_guard lock(mutex_);
-    all.destroyed = destroyed_pairs_;
-    all.destroyed_counters = destroyed_counters_;
+    all.destroyed = ended_.queue_pairs_destroyed;
+    all.destroyed_counters = ended_.queue_pairs;
     pairs.assign(queue_pairs_.begin(), queue_pairs_.end());
     for (CompletionQueue* queue : completion_queues_) {
       const std::unique_lock own(queue->mutex(), std::try_to_lock);

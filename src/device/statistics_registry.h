@@ -51,6 +51,16 @@ class StatisticsRegistry {
     std::uint64_t not_listed = 0;  // destroyed objects beyond most_entries of a kind
   };
 
+  // Sums over all objects that the device has had.
+  struct Totals {
+    QueuePairCounters queue_pairs;
+    std::uint64_t queue_pairs_created = 0;
+    std::uint64_t queue_pairs_destroyed = 0;
+    CompletionQueueCounters completion_queues;
+    std::uint64_t completion_queues_created = 0;
+    std::uint64_t completion_queues_destroyed = 0;
+  };
+
   // What `weft top` shows.
   struct Live {
     struct Pair {
@@ -87,6 +97,8 @@ class StatisticsRegistry {
   [[nodiscard]] Snapshot snapshot();
   // The same for `weft top`; what is locked for long is left out.
   [[nodiscard]] Live live();
+  // Waits for each lock, so it leaves nothing out. Not for signal handlers.
+  [[nodiscard]] Totals totals();
   // Takes the latencies of all queue pairs from now on, also of later ones; or does so no more.
   void watch_latencies(bool wanted);
 
@@ -97,13 +109,11 @@ class StatisticsRegistry {
   const bool lists_;
   std::mutex mutex_;
   bool watches_latencies_ = false;
-  std::uint64_t destroyed_pairs_ = 0;
-  QueuePairCounters destroyed_counters_;
+  Totals ended_;  // of destroyed objects; the numbers created are those of all
   std::unordered_set<std::shared_ptr<QueuePair>> queue_pairs_;
   std::unordered_set<CompletionQueue*> completion_queues_;
   std::unordered_set<Region*> regions_;
   Snapshot destroyed_;
-  std::uint64_t last_queue_ = 0;
 };
 
 }  // namespace weft::device

@@ -18,6 +18,7 @@ const Table& embedded() {
     parts::addressing(made);
     parts::connections(made);
     parts::counters(made);
+    parts::captures(made);
     trace_calls(made);
     return made;
   }();

@@ -1,6 +1,7 @@
-// The counters of queue pairs, completion queues and memory regions.
+// The counters of queue pairs, completion queues, memory regions and devices.
 #include "device/completion/completion_queue.h"
 #include "device/context.h"
+#include "device/datagram/datagrams.h"
 #include "device/local/grant_table.h"
 #include "device/queue_pair/queue_pair.h"
 #include "provider/embedded_parts.h"
@@ -30,6 +31,64 @@ int read_mr_counters(ibv_mr* mr, MemoryRegionCounters* counters) {
   return 0;
 }
 
+DeviceCounters::Refusals values_of(const device::Refusals& refusals) {
+  return {.timed_out = refusals.timed_out,
+          .malformed = refusals.malformed,
+          .closed = refusals.closed,
+          .evicted = refusals.evicted,
+          .out_of_descriptors = refusals.out_of_descriptors,
+          .reset = refusals.reset,
+          .not_ready = refusals.not_ready,
+          .refused = refusals.refused,
+          .strangers = refusals.strangers,
+          .wrong_psn = refusals.wrong_psn,
+          .other_user = refusals.other_user,
+          .answered_early = refusals.answered_early,
+          .no_first_fpdu = refusals.no_first_fpdu,
+          .silent = refusals.silent,
+          .terminated_access = refusals.terminated_access,
+          .terminated_no_buffer = refusals.terminated_no_buffer,
+          .terminated_other = refusals.terminated_other};
+}
+
+DeviceCounters::Datagrams values_of(const device::DatagramCounters& datagrams) {
+  return {.malformed = datagrams.malformed,
+          .no_queue_pair = datagrams.no_queue_pair,
+          .wrong_queue_key = datagrams.wrong_queue_key,
+          .no_receive = datagrams.no_receive,
+          .wrong_icrc = datagrams.wrong_icrc};
+}
+
+DeviceCounters::Link values_of(device::DeviceLink* link) {
+  if (!link) return {};
+  const device::LinkCounters& counters = link->counters();
+  return {.delayed_bytes = counters.delayed_bytes,
+          .stalls = counters.stalls,
+          .lost_datagrams = counters.lost_datagrams};
+}
+
+int read_device_counters(ibv_context* context, DeviceCounters* counters) {
+  if (!Process::owns(context)) return ENODEV;
+  device::Device& device = device::Context::of(context)->device();
+  const auto totals = device.statistics_registry().totals();
+  *counters = {.queue_pairs = totals.queue_pairs,
+               .queue_pairs_created = totals.queue_pairs_created,
+               .queue_pairs_destroyed = totals.queue_pairs_destroyed,
+               .completion_queues = totals.completion_queues,
+               .completion_queues_created = totals.completion_queues_created,
+               .completion_queues_destroyed = totals.completion_queues_destroyed,
+               .refusals = values_of(device.refusals()),
+               .datagrams = values_of(device.datagrams().counters()),
+               .link = values_of(device.link())};
+  if (const device::DeviceFaults* faults = device.faults()) {
+    for (const auto& rule : faults->plan().counts()) counters->faults += rule.faults;
+  }
+  for (const auto& name : faults::capability_names()) {
+    counters->beyond_limits += device.adapter().refused(name.capability);
+  }
+  return 0;
+}
+
 unsigned verbs_right(iwarp::RemoteRight right) {
   switch (right) {
     case iwarp::RemoteRight::read:
@@ -54,6 +113,7 @@ void parts::counters(Table& table) {
   table.read_qp_counters = verbs_call<read_qp_counters>;
   table.read_cq_counters = verbs_call<read_cq_counters>;
   table.read_mr_counters = verbs_call<read_mr_counters>;
+  table.read_device_counters = verbs_call<read_device_counters>;
   table.read_refused_access = verbs_call<read_refused_access>;
 }
 

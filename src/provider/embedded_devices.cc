@@ -89,6 +89,10 @@ ibv_context* open_configured(const DeviceOptions& options, std::string& why) {
   return opened ? opened->verbs() : nullptr;
 }
 
+void explain_no_device(std::string& why) {
+  why = Process::current().why_no_device();
+}
+
 // Answers for weft0 from the device, because it has no files in sysfs.
 int read_sysfs_file(const char* directory, const char* file, char* text, std::size_t bytes) {
   constexpr std::string_view ours = "/sys/class/infiniband/weft0";
@@ -227,6 +231,7 @@ void parts::devices(Table& table) {
   table.get_pkey_index = cm_call<get_pkey_index>;
   table.configure = verbs_call<configure>;
   table.open_configured = verbs_call<open_configured>;
+  table.explain_no_device = verbs_call<explain_no_device>;
   table.set_log = verbs_call<set_log_function>;
   table.fork_init = verbs_call<fork_init>;
   table.is_fork_initialized = verbs_call<is_fork_initialized>;

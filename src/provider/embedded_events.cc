@@ -103,6 +103,10 @@ int wait(pollfd* entries, nfds_t count, const timespec* timeout, const sigset_t*
   return ready < 0 ? fail<Failure::minus_one, int>(-ready) : ready;
 }
 
+bool is_manual() {
+  return Process::current().is_manual();
+}
+
 }  // namespace
 
 void parts::events(Table& table) {
@@ -111,6 +115,7 @@ void parts::events(Table& table) {
   table.ack_cq_events = verbs_call<ack_cq_events>;
   table.ack_async_event = verbs_call<ack_async_event>;
   table.wait = cm_call<wait>;
+  table.is_manual = verbs_call<is_manual>;
 }
 
 }  // namespace weft::provider

@@ -13,5 +13,6 @@ void queue_pairs(Table& table);
 void addressing(Table& table);
 void connections(Table& table);
 void counters(Table& table);
+void captures(Table& table);
 
 }  // namespace weft::provider::parts

@@ -225,10 +225,12 @@ constexpr std::array table{
              "Added to every rdma_cm port, for a program that also uses the TCP port of the same "
              "number. Both sides need the same offset.",
              read_port_offset},
-    Variable{"WEFT_PROGRESS", "auto", "auto, thread or manual",
-             "Who drives the device. auto: a thread, and any thread that polls a completion queue. "
-             "thread: the thread alone. manual: only threads that poll.",
-             read_progress},
+    Variable{
+        "WEFT_PROGRESS", "auto", "auto, thread or manual",
+        "Who drives the device. auto: a thread, and any thread that polls a completion queue. "
+        "thread: the thread alone. manual: only threads that poll or wait. Byte streams bring a "
+        "thread of their own; a message loop must run, and another loop cannot wait for it.",
+        read_progress},
     Variable{"WEFT_QUIET", "0", on_or_off,
              "1: does not print at the start which device serves the program. Errors are printed.",
              [](std::string_view value, Settings&) {

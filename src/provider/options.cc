@@ -1,6 +1,11 @@
 #include "provider/options.h"
 
+#include <algorithm>
+#include <array>
+#include <chrono>
 #include <cstdlib>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "device/settings.h"
@@ -72,9 +77,149 @@ std::string text_of(const char* variable) {
   return value ? value : "";
 }
 
+using Milliseconds = std::optional<std::chrono::milliseconds>;
+
+// Reads the options one by one, and keeps the first one that is wrong.
+class Reading {
+ public:
+  [[nodiscard]] WrongOption result() && { return std::move(wrong_); }
+
+  void text(const char* name, const std::string& error) {
+    if (!error.empty()) note(name, error, {}, {});
+  }
+  void number(const char* name, std::uint64_t value, std::uint64_t least, std::uint64_t most,
+              std::string_view unit = {}) {
+    if (value >= least && value <= most) return;
+    note(name,
+         std::to_string(value) + std::string(unit) + " is not within " + std::to_string(least) +
+             " to " + std::to_string(most) + std::string(unit),
+         value, value < least ? least : most);
+  }
+  // A value that is no enumerator, as only a cast can make it.
+  void enumerator(const char* name, std::uint8_t value, std::uint8_t last) {
+    number(name, value, 0, last);
+  }
+  void time(const char* name, const Milliseconds& value, std::uint64_t& target_ns) {
+    if (!value) return;
+    constexpr std::chrono::milliseconds longest = std::chrono::hours(1);
+    const auto count = static_cast<std::uint64_t>(std::max<std::int64_t>(value->count(), 0));
+    number(name, count, 1, static_cast<std::uint64_t>(longest.count()), " ms");
+    target_ns = count * 1'000'000;
+  }
+
+ private:
+  void note(const char* name, const std::string& problem, std::optional<std::uint64_t> requested,
+            std::optional<std::uint64_t> limit) {
+    if (!wrong_.sentence.empty()) return;
+    wrong_ = {
+        .sentence = std::string(name) + ": " + problem,
+        .detail = {
+            .object = "device options", .attribute = name, .requested = requested, .limit = limit}};
+  }
+
+  WrongOption wrong_;
+};
+
+struct AdapterField {
+  std::optional<std::uint64_t> DeviceLimits::*member;
+  faults::Capability capability;
+};
+
+constexpr std::array adapter_fields{
+    AdapterField{&DeviceLimits::max_qp, faults::Capability::queue_pairs},
+    AdapterField{&DeviceLimits::max_qp_wr, faults::Capability::work_requests},
+    AdapterField{&DeviceLimits::max_sge, faults::Capability::slices},
+    AdapterField{&DeviceLimits::max_inline, faults::Capability::inline_bytes},
+    AdapterField{&DeviceLimits::max_cq, faults::Capability::completion_queues},
+    AdapterField{&DeviceLimits::max_cqe, faults::Capability::completions},
+    AdapterField{&DeviceLimits::max_mr, faults::Capability::regions},
+    AdapterField{&DeviceLimits::max_mr_size, faults::Capability::region_bytes},
+    AdapterField{&DeviceLimits::max_mw, faults::Capability::windows},
+    AdapterField{&DeviceLimits::max_pd, faults::Capability::domains},
+    AdapterField{&DeviceLimits::max_srq, faults::Capability::shared_receive_queues},
+    AdapterField{&DeviceLimits::max_srq_wr, faults::Capability::shared_receives},
+    AdapterField{&DeviceLimits::max_ah, faults::Capability::address_handles},
+    AdapterField{&DeviceLimits::max_qp_rd_atom, faults::Capability::read_depth},
+};
+
+void read_adapter(const DeviceLimits& limits, faults::AdapterLimits& adapter, Reading& reading) {
+  const auto names = faults::capability_names();
+  for (const AdapterField& field : adapter_fields) {
+    const auto& value = limits.*field.member;
+    if (!value) continue;
+    const faults::CapabilityName& name = names[static_cast<std::size_t>(field.capability)];
+    reading.number(("limits." + std::string(name.name)).c_str(), *value, name.least, name.most);
+    adapter.restrict_to(field.capability, *value);
+  }
+  if (limits.atomics) adapter.restrict_to(faults::Capability::atomics, *limits.atomics ? 1 : 0);
+  if (limits.immediates)
+    adapter.restrict_to(faults::Capability::immediates, *limits.immediates ? 1 : 0);
+}
+
+void read_limits(const DeviceLimits& limits, device::Settings& settings, Reading& reading) {
+  constexpr std::uint64_t least_places = device::limits::least_half_open;
+  constexpr std::uint64_t most_places = 65536;
+  read_adapter(limits, settings.adapter, reading);
+  if (limits.half_open) {
+    reading.number("limits.half_open", *limits.half_open, least_places, most_places);
+    settings.strangers.half_open = *limits.half_open;
+  }
+  if (limits.refused) {
+    reading.number("limits.refused", *limits.refused, least_places, most_places);
+    settings.strangers.refused = *limits.refused;
+  }
+  reading.time("limits.first_byte", limits.first_byte, settings.strangers.first_byte_ns);
+  if (limits.handshake) {
+    reading.time("limits.handshake", limits.handshake, settings.strangers.handshake_ns.emplace());
+  }
+  reading.time("limits.unanswered", limits.unanswered, settings.min_retry_time_ns);
+}
+
+// Options that are texts with a grammar of their own.
+void read_texts(const DeviceOptions& options, device::Settings& settings, Reading& reading) {
+  if (!options.address.empty()) {
+    reading.text("address", check_variable("WEFT_ADDR", options.address).empty()
+                                ? std::string()
+                                : options.address + " is not a numeric IP address");
+  }
+  if (!options.faults.empty()) {
+    auto rules = faults::parse(options.faults);
+    if (rules)
+      settings.faults = std::move(*rules);
+    else
+      reading.text("faults", rules.error());
+  }
+  if (!options.adapter.empty()) {
+    const auto adapter = faults::parse_adapter(options.adapter);
+    if (adapter)
+      settings.adapter = *adapter;
+    else
+      reading.text("adapter", adapter.error());
+  }
+  if (!options.link.empty()) {
+    const auto link = faults::parse_link(options.link);
+    if (link)
+      settings.link = *link;
+    else
+      reading.text("link", link.error());
+  }
+}
+
+void check_enumerators(const DeviceOptions& options, Reading& reading) {
+  const auto check = [&](const char* name, auto value, auto last) {
+    reading.enumerator(name, static_cast<std::uint8_t>(value), static_cast<std::uint8_t>(last));
+  };
+  check("gids", options.gids, DeviceOptions::Gids::all);
+  check("personality", options.personality, DeviceOptions::Personality::ib);
+  check("progress", options.progress, DeviceOptions::Progress::manual);
+  check("same_host", options.same_host, DeviceOptions::SameHost::required);
+}
+
 }  // namespace
 
-std::string to_settings(const DeviceOptions& options, device::Settings& settings) {
+WrongOption to_settings(const DeviceOptions& options, device::Settings& settings) {
+  Reading reading;
+  check_enumerators(options, reading);
   settings.address = options.address;
   settings.gids = to_device(options.gids);
   settings.personality = to_device(options.personality);
@@ -91,23 +236,19 @@ std::string to_settings(const DeviceOptions& options, device::Settings& settings
   settings.capture_path = options.capture;
   settings.stats_path = options.statistics;
   settings.trace_path = options.trace;
-  if (options.hold_bytes) settings.hold_bytes = *options.hold_bytes;
-  if (!options.faults.empty()) {
-    auto rules = faults::parse(options.faults);
-    if (!rules) return rules.error();
-    settings.faults = std::move(*rules);
+  if (options.hold_bytes) {
+    constexpr std::uint64_t most_held = std::uint64_t{1} << 30;
+    reading.number("hold_bytes", *options.hold_bytes, 0, most_held);
+    settings.hold_bytes = *options.hold_bytes;
   }
-  if (!options.adapter.empty()) {
-    auto limits = faults::parse_adapter(options.adapter);
-    if (!limits) return limits.error();
-    settings.adapter = *limits;
-  }
-  if (!options.link.empty()) {
-    auto link = faults::parse_link(options.link);
-    if (!link) return link.error();
-    settings.link = *link;
-  }
-  return {};
+  read_texts(options, settings, reading);
+  read_limits(options.limits, settings, reading);  // behind the text of the same limits
+  return std::move(reading).result();
+}
+
+WrongOption check_options(const DeviceOptions& options) {
+  device::Settings unused;
+  return to_settings(options, unused);
 }
 
 std::string read_environment(DeviceOptions& options) {

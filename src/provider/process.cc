@@ -178,6 +178,21 @@ device::Engine* Process::engine() {
   return process ? process->engine_.load() : nullptr;
 }
 
+// Before the device is made, what it will be. A wrong variable is reported when it is made.
+bool Process::is_manual() {
+  if (const device::Engine* engine = engine_) {
+    return engine->mode() == device::ProgressMode::manual;
+  }
+  const std::lock_guard lock(mutex_);
+  device::Settings settings;
+  if (configured_) {
+    settings.progress = configured_->progress;
+  } else {
+    (void)read_environment(settings);
+  }
+  return settings.progress == device::ProgressMode::manual;
+}
+
 device::TraceFile* Process::trace() {
   const Process* process = existing();
   return process ? process->trace_.load() : nullptr;
@@ -282,9 +297,14 @@ void Process::complain(const std::string& sentence) {
   log(LogLevel::error, "weft0", sentence);
 }
 
+std::string Process::why_no_device() {
+  const std::lock_guard lock(mutex_);
+  return device_ ? std::string() : complaint_;
+}
+
 int Process::configure(const DeviceOptions& options, std::string& why) {
   device::Settings settings;
-  why = to_settings(options, settings);
+  why = to_settings(options, settings).sentence;
   if (!why.empty()) return EINVAL;
   const std::lock_guard lock(mutex_);
   if (device_) {
@@ -297,7 +317,7 @@ int Process::configure(const DeviceOptions& options, std::string& why) {
 
 device::Context* Process::open_configured(const DeviceOptions& options, std::string& why) {
   device::Settings settings;
-  why = to_settings(options, settings);
+  why = to_settings(options, settings).sentence;
   if (!why.empty()) {
     errno = EINVAL;
     return nullptr;

@@ -54,6 +54,10 @@ class Process {
   }
 
   // Table::configure() and Table::open_configured().
+  // Why there is no device although one was needed; else empty.
+  [[nodiscard]] std::string why_no_device();
+  // Whether the device that the process shares has no thread of its own.
+  [[nodiscard]] bool is_manual();
   int configure(const DeviceOptions& options, std::string& why);
   [[nodiscard]] device::Context* open_configured(const DeviceOptions& options, std::string& why);
   // Counts a client in the statistics that was closed before the device knew it.

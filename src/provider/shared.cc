@@ -40,6 +40,10 @@ std::uint32_t embedded_inline_bytes() {
   return device::limits::max_inline_bytes;
 }
 
+bool is_manual() {
+  return shared_embedded().is_manual();
+}
+
 int wait(std::span<pollfd> entries, int timeout_ms) {
   const timespec timeout = timespec_of(std::chrono::milliseconds(timeout_ms));
   const int ready = shared_embedded().wait(entries.data(), entries.size(),

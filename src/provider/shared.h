@@ -18,6 +18,9 @@ namespace weft::provider {
 // The most bytes of inline data that a queue pair of the embedded device takes.
 [[nodiscard]] std::uint32_t embedded_inline_bytes();
 
+// Table::is_manual of shared_embedded().
+[[nodiscard]] bool is_manual();
+
 // poll(2) through Table::wait of shared_embedded(), for descriptors of any kind.
 [[nodiscard]] int wait(std::span<pollfd> entries, int timeout_ms);
 

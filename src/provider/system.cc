@@ -176,6 +176,22 @@ ibv_context* not_openable(const DeviceOptions& options, std::string& why) {
   return nullptr;
 }
 
+// Table::start_capture and the others behind it.
+int not_captured(ibv_context* /*context*/, CaptureTarget& /*target*/,
+                 std::shared_ptr<void>& /*capture*/, std::string& why) {
+  why =
+      "only the embedded device writes captures; capture the network interface of this one, as "
+      "tcpdump and `weft dissect` do";
+  return EOPNOTSUPP;
+}
+int no_capture(ibv_context* /*context*/, const std::shared_ptr<void>& /*capture*/) {
+  return EOPNOTSUPP;
+}
+int no_capture_counts(ibv_context* /*context*/, const std::shared_ptr<void>& /*capture*/,
+                      CaptureCounts& /*counts*/) {
+  return EOPNOTSUPP;
+}
+
 // Table::adopt: a hardware adapter cannot take over a TCP connection.
 int refuse_connection(rdma_cm_id* /*listener*/, int connection) {
   close(connection);
@@ -245,14 +261,20 @@ const System& system_provider() {
     leave_out(table.read_qp_counters);
     leave_out(table.read_cq_counters);
     leave_out(table.read_mr_counters);
+    leave_out(table.read_device_counters);
     leave_out(table.read_refused_access);
     // Hardware needs no thread of the program to make progress.
     table.wait = ppoll;
+    table.is_manual = [] { return false; };
     table.adopt = refuse_connection;
     table.share_memory = keep_memory;
     table.take_shared_memory = no_memory;
     table.configure = not_configurable;
     table.open_configured = not_openable;
+    table.explain_no_device = [](std::string& why) { why.clear(); };
+    table.start_capture = not_captured;
+    table.stop_capture = no_capture;
+    table.read_capture = no_capture_counts;
     table.set_log = set_log_function;
     table.create_event_channel_on = no_channel_of_device;
     made.table = &table;

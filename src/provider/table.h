@@ -15,6 +15,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
 #include <string>
 
 #include "base/log.h"
@@ -29,6 +32,19 @@ struct RefusedAccess {
   std::uint64_t offset = 0;
   std::uint64_t length_bytes = 0;
   unsigned right = 0;
+};
+
+// Where a capture that a program starts is to go: to the function, or else to the file.
+struct CaptureTarget {
+  std::string path;  // becomes the one in use
+  std::function<void(std::span<const std::byte>)> function;
+};
+
+struct CaptureCounts {
+  bool running = false;
+  std::uint64_t packets = 0;
+  std::uint64_t packets_lost = 0;
+  std::uint64_t unseen_connections = 0;
 };
 
 struct Table {
@@ -105,6 +121,7 @@ struct Table {
   int (*read_qp_counters)(ibv_qp* qp, QueuePairCounters* counters);
   int (*read_cq_counters)(ibv_cq* cq, CompletionQueueCounters* counters);
   int (*read_mr_counters)(ibv_mr* mr, MemoryRegionCounters* counters);
+  int (*read_device_counters)(ibv_context* context, DeviceCounters* counters);
   // The last access of the peer that was refused, for the checks of programs; stag is 0 where there
   // was none.
   int (*read_refused_access)(ibv_qp* qp, RefusedAccess* refused);
@@ -113,6 +130,10 @@ struct Table {
   // here, if it is the only one, handles arriving data itself, so that it is woken without a
   // hand-over from the progress thread.
   int (*wait)(pollfd* entries, nfds_t count, const timespec* timeout, const sigset_t* mask);
+  // Whether the device that the process shares has no thread (DeviceOptions::progress is manual),
+  // so that nothing arrives unless a thread polls it, or calls wait(). Also before the device is
+  // made.
+  bool (*is_manual)();
 
   // Address handles and multicast.
   ibv_ah* (*create_ah)(ibv_pd* pd, ibv_ah_attr* attributes);
@@ -199,6 +220,18 @@ struct Table {
   int (*configure)(const DeviceOptions& options, std::string& why);
   // Opens a device of its own, which close_device() closes. Null with errno.
   ibv_context* (*open_configured)(const DeviceOptions& options, std::string& why);
+  // Why the device that the process shares could not be made; empty if it exists, or nobody has
+  // asked for it.
+  void (*explain_no_device)(std::string& why);
+  // Begins a capture of the device of `context`, and stores what the next two calls know it by. The
+  // device must not be closed before it is stopped. Returns 0 or an errno value: EBUSY if one is
+  // running, EOPNOTSUPP if the device has none, or that of opening the file.
+  int (*start_capture)(ibv_context* context, CaptureTarget& target, std::shared_ptr<void>& capture,
+                       std::string& why);
+  // Returns 0, or EDEADLK if the capture's own function calls this.
+  int (*stop_capture)(ibv_context* context, const std::shared_ptr<void>& capture);
+  int (*read_capture)(ibv_context* context, const std::shared_ptr<void>& capture,
+                      CaptureCounts& counts);
   // Where messages for the user go; null: to standard error.
   void (*set_log)(LogFunction function);
   // As create_event_channel(), for ids that use this device only: the one that the process shares,

@@ -1,4 +1,6 @@
+#include <cerrno>
 #include <string>
+#include <utility>
 
 #include "provider/options.h"
 #include "provider/shared.h"
@@ -17,7 +19,19 @@ DeviceOptions DeviceOptions::from_environment() {
   return options;
 }
 
+namespace {
+
+// The table has no place for details, so wrong options are found before it is called.
+void require_valid(const DeviceOptions& options, const char* what) {
+  provider::WrongOption wrong = provider::check_options(options);
+  if (wrong.sentence.empty()) return;
+  verbs::detail::fail(EINVAL, what + (": " + wrong.sentence), std::move(wrong.detail));
+}
+
+}  // namespace
+
 void configure(const DeviceOptions& options) {
+  require_valid(options, "cannot configure the embedded device");
   std::string why;
   const int failed = provider::shared_embedded().configure(options, why);
   if (failed) verbs::detail::fail(failed, "cannot configure the embedded device: " + why);
@@ -26,6 +40,7 @@ void configure(const DeviceOptions& options) {
 namespace verbs {
 
 Context open_own_device(const DeviceOptions& options) {
+  require_valid(options, "cannot open a device of its own");
   const provider::Table& table = provider::shared_embedded();
   std::string why;
   ibv_context* const opened = table.open_configured(options, why);

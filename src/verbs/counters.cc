@@ -1,13 +1,21 @@
-// Reads the device's counters of queue pairs, completion queues and memory regions.
+// Reads the counters of devices, queue pairs, completion queues and memory regions.
 #include "weft/counters.hpp"
 
 #include "verbs/failure.h"
 #include "verbs/state.h"
 #include "weft/verbs/completion.hpp"
+#include "weft/verbs/context.hpp"
 #include "weft/verbs/memory.hpp"
 #include "weft/verbs/queue_pair.hpp"
 
 namespace weft::verbs {
+
+DeviceCounters Context::counters() const {
+  DeviceCounters counted;
+  const int failed = state_->table.read_device_counters(raw(), &counted);
+  if (failed) detail::fail(failed, "cannot read the counters of " + state_->device_name());
+  return counted;
+}
 
 QueuePairCounters QueuePair::counters() const {
   QueuePairCounters counted;

@@ -21,12 +21,10 @@ std::vector<Device> devices(Backend backend) {
     const int why = errno;
     // Without its module the kernel has no list of devices to open.
     const bool absent = kind == Backend::system && (why == ENOSYS || why == ENOENT);
-    detail::fail(why,
-                 fmt::format("cannot list the devices{}",
-                             absent ? ": the kernel's RDMA support is not loaded; load it with "
-                                      "`modprobe ib_uverbs`, and see `weft doctor`"
-                                    : ""),
-                 {.object = "devices"});
+    const std::string reason = absent ? ": the kernel's RDMA support is not loaded; load it with "
+                                        "`modprobe ib_uverbs`, and see `weft doctor`"
+                                      : detail::reason_for(table, why);
+    detail::fail(why, "cannot list the devices" + reason, {.object = "devices"});
   }
   const auto state = std::make_shared<detail::DeviceListState>(table, list, count);
   std::vector<Device> found;

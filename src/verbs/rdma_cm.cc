@@ -210,8 +210,11 @@ std::optional<ConnectionEvent> EventChannel::next(Deadline deadline) const {
 
 Id::Id(const EventChannel& channel, rdma_port_space space) {
   rdma_cm_id* made = nullptr;
-  check_minus_one(channel.state_->table.create_id(channel.raw_, &made, nullptr, space),
-                  "cannot create a communication identifier");
+  const auto& table = channel.state_->table;
+  if (table.create_id(channel.raw_, &made, nullptr, space) < 0) {
+    const int failed = errno;
+    fail(failed, "cannot create a communication identifier" + detail::reason_for(table, failed));
+  }
   state_ = std::make_shared<detail::IdState>(channel.state_, made);
   raw_ = made;
 }

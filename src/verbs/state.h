@@ -8,6 +8,7 @@
 #include <rdma/rdma_cma.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -22,6 +23,13 @@
 namespace weft::verbs::detail {
 
 using provider::Table;
+
+// For errors of calls that need a device: why there is none, behind a colon, or nothing.
+[[nodiscard]] inline std::string reason_for(const Table& table, int error) {
+  std::string why;
+  if (error == ENODEV) table.explain_no_device(why);
+  return why.empty() ? why : ": " + why;
+}
 
 struct DeviceListState {
   DeviceListState(const Table& calls, ibv_device** devices, int device_count)

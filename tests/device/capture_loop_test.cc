@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -95,6 +96,26 @@ TEST_F(LoopTapTest, WhatIsLeftOfAnFpduIsWrittenAtTheEnd) {
   }
   const Bytes wanted = Bytes(all).first(fpdus[0].size() + 10);
   EXPECT_EQ(sent_from(own_port), std::vector<std::byte>(wanted.begin(), wanted.end()));
+}
+
+TEST(FpduBoundary, IsReachedBehindEachFpduInAnyChunking) {
+  std::vector<std::byte> stream;
+  std::vector<std::size_t> ends{0};
+  for (const std::size_t bytes : {18U, 100U, 21U, 65'000U}) {
+    const auto one = fpdu(RdmapOpcode::send, bytes);
+    stream.insert(stream.end(), one.begin(), one.end());
+    ends.push_back(stream.size());
+  }
+  for (const std::size_t chunk : {std::size_t{1}, std::size_t{7}, std::size_t{100'000}}) {
+    FpduBoundary boundary;
+    for (std::size_t at = 0; at < stream.size();) {
+      const std::size_t some = std::min(chunk, stream.size() - at);
+      const auto piece = piece_of(Bytes(stream).subspan(at, some));
+      boundary.pass({&piece, 1}, some);
+      at += some;
+      EXPECT_EQ(boundary.reached(), std::ranges::find(ends, at) != ends.end()) << at;
+    }
+  }
 }
 
 }  // namespace

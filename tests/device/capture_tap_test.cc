@@ -298,5 +298,71 @@ TEST_F(CaptureTest, ReusedPortsGetAnotherFirstSequenceNumber) {
   EXPECT_NE(packets[0].tcp.sequence, packets[6].tcp.sequence);
 }
 
+// --- Captures that begin and end within a connection ---------------------------------------------
+
+TEST_F(CaptureTest, ATapThatBeginsInTheMiddleWritesNoHandshake) {
+  const auto file = open(path());
+  ConnectionTap tap(file, local4, remote4, true, {.sent = 100, .received = 50});
+  const auto data = pattern(10);
+  const auto piece = piece_of(data);
+  tap.sent({&piece, 1}, 10);
+  tap.received({&piece, 1}, 5);
+  tap.sent({&piece, 1}, 10);
+  const auto packets = read_capture(path());
+  ASSERT_THAT(packets, SizeIs(3));
+  EXPECT_THAT(packets[0].payload, SizeIs(10));
+  EXPECT_EQ(packets[2].tcp.sequence, packets[0].tcp.sequence + 10);
+  EXPECT_EQ(packets[1].tcp.sequence, packets[0].tcp.acknowledgement);
+  EXPECT_EQ(packets[2].tcp.acknowledgement, packets[0].tcp.acknowledgement + 5);
+}
+
+// The receiving end was first; the sending end had sent more before it joined than had arrived.
+TEST_F(CaptureTest, BytesThatWereOnTheirWayKeepTheirPlace) {
+  const auto file = open(path());
+  const auto data = pattern(40);
+  const auto piece = piece_of(data);
+  ConnectionTap receiver(file, local4, remote4, true, {.sent = 7, .received = 100});
+  receiver.received({&piece, 1}, 20);
+  ConnectionTap sender(file, remote4, local4, false, {.sent = 150, .received = 7});
+  sender.sent({&piece, 1}, 10);
+  receiver.received({&piece, 1}, 40);
+  const auto packets = read_capture(path());
+  ASSERT_THAT(packets, SizeIs(3));
+  const std::uint32_t first = packets[0].tcp.sequence;
+  EXPECT_EQ(packets[1].tcp.sequence, first + 50);
+  EXPECT_THAT(packets[1].payload, SizeIs(10));
+  EXPECT_EQ(packets[2].tcp.sequence, first + 20);
+  EXPECT_THAT(packets[2].payload, SizeIs(30));
+}
+
+// The sending end was first. A capture begins with what is sent after its beginning.
+TEST_F(CaptureTest, WhatWasSentBeforeTheCaptureIsLeftOut) {
+  const auto file = open(path());
+  const auto data = pattern(60);
+  const auto piece = piece_of(data);
+  ConnectionTap sender(file, remote4, local4, false, {.sent = 150, .received = 7});
+  sender.sent({&piece, 1}, 10);
+  ConnectionTap receiver(file, local4, remote4, true, {.sent = 7, .received = 100});
+  receiver.received({&piece, 1}, 60);
+  const auto packets = read_capture(path());
+  ASSERT_THAT(packets, SizeIs(1));
+  EXPECT_THAT(packets[0].payload, SizeIs(10));
+}
+
+TEST_F(CaptureTest, AStoppedCaptureTakesNothingAndLosesNothing) {
+  const auto file = open(path());
+  const auto data = pattern(10);
+  const auto piece = piece_of(data);
+  {
+    ConnectionTap tap(file, local4, remote4, true);
+    EXPECT_TRUE(file->stop());
+    EXPECT_FALSE(file->writable());
+    tap.sent({&piece, 1}, 10);
+  }
+  EXPECT_THAT(read_capture(path()), SizeIs(3));
+  EXPECT_EQ(file->packets(), 3U);
+  EXPECT_EQ(file->packets_lost(), 0U);
+}
+
 }  // namespace
 }  // namespace weft::device

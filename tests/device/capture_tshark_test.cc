@@ -50,9 +50,11 @@ std::vector<std::string> lines_with(const std::string& text, const std::string& 
   return lines;
 }
 
+constexpr std::size_t mpa_bytes = 20;
+
 // RFC 5044 §7.1: key, flags with C, revision 1, no private data.
 std::vector<std::byte> mpa_frame(const char* key) {
-  std::vector<std::byte> bytes(20);
+  std::vector<std::byte> bytes(mpa_bytes);
   std::memcpy(bytes.data(), key, 16);
   bytes[16] = std::byte{0x40};
   bytes[17] = std::byte{1};
@@ -87,8 +89,10 @@ class CaptureTshark : public CaptureTest, public testing::WithParamInterface<con
   }
 
   void tap_other_end() {
-    peer_ = std::make_unique<ConnectionTap>(file_, address_of(GetParam(), 7471),
-                                            address_of(GetParam(), 40'000), false);
+    // Behind the MPA frames.
+    peer_ = std::make_unique<ConnectionTap>(
+        file_, address_of(GetParam(), 7471), address_of(GetParam(), 40'000), false,
+        StreamPosition{.sent = mpa_bytes, .received = mpa_bytes});
   }
   void send(Bytes bytes) {
     const iovec piece = piece_of(bytes);

@@ -92,8 +92,8 @@ TEST(Process, WithoutADeviceTheReasonIsSaidOnce) {
   EXPECT_EQ(count, 0);
   EXPECT_EQ(embedded().get_device_list(nullptr), nullptr);
   EXPECT_EQ(::testing::internal::GetCapturedStderr(),
-            "weft: WEFT_ADDR=192.0.2.255: not an address of this host; `ip -brief address` lists "
-            "them\n");
+            "weft: the device's address (WEFT_ADDR) 192.0.2.255 is not an address of this host; "
+            "`ip -brief address` lists them\n");
   // The error can be corrected.
   setenv("WEFT_ADDR", "127.0.0.1", 1);
   ibv_device** list = embedded().get_device_list(&count);

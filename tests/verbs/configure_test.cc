@@ -91,6 +91,23 @@ TEST(Configure, TheDeviceOfTheProcessTakesItsOptionsFromCode) {
   };
   EXPECT_EQ(number_of({.faults = "no such rule"}), EINVAL);
   EXPECT_EQ(number_of({.personality = DeviceOptions::Personality::roce}), 0);
+  EXPECT_EQ(number_of({.address = "192.0.2.77"}), 0) << "whether it is here is seen at the use";
+  // The error itself has the reason and the next step.
+  const auto reason_of = [](const auto& call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.error_number(), ENODEV);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  for (const std::string& reason : {reason_of([] { (void)devices(Backend::embedded); }),
+                                    reason_of([] { (void)open_device({}, Backend::embedded); }),
+                                    reason_of([] { (void)Id(EventChannel(Backend::embedded)); })}) {
+    EXPECT_THAT(reason, ::testing::AllOf(::testing::HasSubstr("192.0.2.77"),
+                                         ::testing::HasSubstr("ip -brief address")));
+  }
   const DeviceOptions wanted{.address = "127.0.0.1",
                              .personality = DeviceOptions::Personality::iwarp};
   EXPECT_EQ(number_of(wanted), 0) << "until the first use it may change";
@@ -101,10 +118,11 @@ TEST(Configure, TheDeviceOfTheProcessTakesItsOptionsFromCode) {
   EXPECT_EQ(all[0].transport(), IBV_TRANSPORT_IWARP);
   EXPECT_EQ(number_of(wanted), EBUSY);
   const auto records = collected.records();
-  ASSERT_EQ(records.size(), 1U);
-  EXPECT_EQ(records[0].level, LogLevel::info);
-  EXPECT_EQ(records[0].object, "weft0");
-  EXPECT_THAT(records[0].message, ::testing::HasSubstr("127.0.0.1"));
+  ASSERT_EQ(records.size(), 2U) << "the failure above, once, and the start";
+  EXPECT_EQ(records[0].level, LogLevel::error);
+  EXPECT_EQ(records[1].level, LogLevel::info);
+  EXPECT_EQ(records[1].object, "weft0");
+  EXPECT_THAT(records[1].message, ::testing::HasSubstr("127.0.0.1"));
 }
 
 TEST(Configure, DevicesOfOneProcessHaveTheirOwnOptions) {

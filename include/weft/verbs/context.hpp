@@ -12,10 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "weft/counters.hpp"
 #include "weft/deadline.hpp"
 #include "weft/export.hpp"
 #include "weft/handle.hpp"
 #include "weft/verbs/backend.hpp"
+#include "weft/verbs/capture.hpp"
 #include "weft/verbs/completion.hpp"
 #include "weft/verbs/domain.hpp"
 #include "weft/verbs/extended_completion.hpp"
@@ -126,6 +128,9 @@ class Context {
   // The device's clock, as in CompletionIteration::timestamp() and in the same unit;
   // query_extended() has its frequency in kHz (hca_core_clock). ibv_query_rt_values_ex(3).
   [[nodiscard]] WEFT_API std::uint64_t query_clock() const;
+  // The counters of the device as a whole, of all contexts that this process has opened. Throws
+  // Error(EOPNOTSUPP) on the system's devices.
+  [[nodiscard]] WEFT_API DeviceCounters counters() const;
   // The number of completion vectors: CompletionQueueOptions::vector is below it.
   [[nodiscard]] int completion_vectors() const { return raw_->num_comp_vectors; }
 
@@ -172,6 +177,8 @@ class Context {
   friend class QueuePair;
   friend class QueuePairBuilder;
   friend WEFT_API Context open_own_device(const DeviceOptions& options);
+  friend WEFT_API Capture start_capture(const Context& context, const std::string& path);
+  friend WEFT_API Capture start_capture(const Context& context, CaptureFunction function);
   explicit Context(std::shared_ptr<detail::ContextState> state);
   int query_device_ex(ibv_device_attr_ex& attributes) const;
 

@@ -44,11 +44,9 @@ bool HalfOpen::crowded(const sockaddr_storage& peer) {
 
 // For a share of 1 / `part` of all places. The limit on descriptors is asked each time it counts,
 // because a program may change it.
-bool HalfOpen::is_too_many(std::size_t count, std::size_t part) {
+bool HalfOpen::is_too_many(std::size_t count, std::size_t part) const {
   if (count < limits::least_half_open / part) return false;
-  const std::size_t most =
-      std::min(limits::max_half_open, sys::descriptor_limit() / limits::half_open_share);
-  return count >= most / part;
+  return count >= std::min(most_, sys::descriptor_limit() / limits::half_open_share) / part;
 }
 
 // The caller evicts it without this lock: the handshake takes its own, and removes itself from

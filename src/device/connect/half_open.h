@@ -23,6 +23,9 @@ class InboundHandshake;
 // with its lock held.
 class HalfOpen {
  public:
+  // `most`: half-open connections; the limit on descriptors may allow fewer.
+  explicit HalfOpen(std::size_t most) : most_(most) {}
+
   void add(const std::shared_ptr<InboundHandshake>& inbound, const sockaddr_storage& peer,
            std::uint64_t now_ns);
   void remove(const InboundHandshake& inbound);
@@ -48,10 +51,11 @@ class HalfOpen {
   };
 
   [[nodiscard]] static Source source_of(const sockaddr_storage& peer);
-  [[nodiscard]] static bool is_too_many(std::size_t count, std::size_t part);
+  [[nodiscard]] bool is_too_many(std::size_t count, std::size_t part) const;
   template <typename Matches>
   [[nodiscard]] std::shared_ptr<InboundHandshake> find(Matches matches);
 
+  const std::size_t most_;
   std::mutex mutex_;
   std::list<Entry> entries_;  // oldest first
   std::unordered_map<const InboundHandshake*, std::list<Entry>::iterator> places_;

@@ -33,8 +33,9 @@ void InboundHandshake::start(std::uint64_t timeout_ns) {
     const std::lock_guard lock(mutex_);
     if (phase_ != Phase::waiting) return;  // evicted or complete already
     const std::uint64_t now_ns = sys::now_ns();
-    end_ns_ = now_ns + timeout_ns;
-    device_.engine().call_at(std::min(end_ns_, now_ns + limits::first_byte_ns), shared_from_this());
+    const StrangerLimits& limits = device_.settings().strangers;
+    end_ns_ = now_ns + limits.handshake_ns.value_or(timeout_ns);
+    device_.engine().call_at(std::min(end_ns_, now_ns + limits.first_byte_ns), shared_from_this());
     token_ = device_.engine().watch(socket_.fd(), EPOLLIN, shared_from_this());
     if (token_ == 0) notice = give_up(device_.refusals().out_of_descriptors);
   }

@@ -9,16 +9,19 @@
 
 namespace weft::device {
 
+std::size_t RefusedConnections::most() const {
+  return std::max(std::min(most_, sys::descriptor_limit() / limits::refused_share),
+                  limits::least_half_open);
+}
+
 // Bounded, because any host can cause as many refusals as it likes, and each keeps a descriptor for
 // up to a second.
 RefusedConnections::Place RefusedConnections::add(const std::shared_ptr<Linger>& linger,
                                                   std::shared_ptr<Linger>& oldest) {
-  const std::size_t most =
-      std::max(std::min(limits::max_refused, sys::descriptor_limit() / limits::refused_share),
-               limits::least_half_open);
+  const std::size_t bound = most();
   const std::lock_guard lock(mutex_);
   // It takes itself off the list; until then it is the newest.
-  if (lingering_.size() >= most) {
+  if (lingering_.size() >= bound) {
     oldest = lingering_.front().lock();
     // Moved to the end and not removed: the place that it knows stays valid (std::list).
     lingering_.splice(lingering_.end(), lingering_, lingering_.begin());

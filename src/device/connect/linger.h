@@ -22,13 +22,19 @@ class RefusedConnections {
  public:
   using Place = std::list<std::weak_ptr<Linger>>::iterator;
 
+  // `most`: that linger at a time; the limit on descriptors may allow fewer.
+  explicit RefusedConnections(std::size_t most) : most_(most) {}
+
   // Returns the place of `linger`, to be given back when it ends. `oldest`: the one that must end
   // to make room, or null.
   Place add(const std::shared_ptr<Linger>& linger, std::shared_ptr<Linger>& oldest);
   void remove(Place place);
   [[nodiscard]] std::size_t count();
+  // The bound that holds now, also for the requests of strangers that wait for an answer.
+  [[nodiscard]] std::size_t most() const;
 
  private:
+  const std::size_t most_;
   std::mutex mutex_;
   std::list<std::weak_ptr<Linger>> lingering_;  // oldest first
 };

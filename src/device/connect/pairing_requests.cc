@@ -55,9 +55,7 @@ void PairingRequests::park(const std::shared_ptr<InboundHandshake>& inbound, con
   // moments.
   const std::uint64_t due_ns = sys::now_ns() + limits::stranger_answer_ns;
   const auto parked = std::make_shared<ParkedRequest>(*this, inbound, hello, due_ns, known);
-  const std::size_t most =
-      std::max(std::min(limits::max_refused, sys::descriptor_limit() / limits::refused_share),
-               limits::least_half_open);
+  const std::size_t most = device_.refused_connections().most();
   std::shared_ptr<ParkedRequest> oldest;
   {
     const std::lock_guard lock(mutex_);

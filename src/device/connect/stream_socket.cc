@@ -13,16 +13,15 @@ namespace weft::device {
 
 // `active` is the end that has connected; a capture shows the TCP handshake from its side.
 StreamSocket::StreamSocket(sys::Descriptor fd, const TcpEnds& ends,
-                           const std::shared_ptr<CaptureFile>& capture, bool active)
-    : fd_(std::move(fd)), ends_(ends), active_(active) {
-  if (capture) tap_ = std::make_unique<ConnectionTap>(capture, ends.local, ends.remote, active);
-}
+                           const std::shared_ptr<DeviceCapture>& capture, bool active)
+    : fd_(std::move(fd)), ends_(ends), tap_(fd_.get(), capture, active), active_(active) {}
 
-StreamSocket::StreamSocket(sys::Descriptor fd, const std::shared_ptr<CaptureFile>& capture,
+StreamSocket::StreamSocket(sys::Descriptor fd, const std::shared_ptr<DeviceCapture>& capture,
                            const LoopTap::Terms& terms)
-    : fd_(std::move(fd)), ends_(TcpEnds::of(fd_.get())), active_(true) {
-  if (capture) loop_tap_ = std::make_unique<LoopTap>(capture, ends_.local, terms);
-}
+    : fd_(std::move(fd)),
+      ends_(TcpEnds::of(fd_.get())),
+      tap_(fd_.get(), capture, terms),
+      active_(true) {}
 
 std::ptrdiff_t StreamSocket::send(std::span<const iovec> pieces) {
   if (shaped_) [[unlikely]]
@@ -116,39 +115,34 @@ std::ptrdiff_t StreamSocket::receive_late(std::span<const iovec> pieces) {
 std::ptrdiff_t StreamSocket::send_now(std::span<const iovec> pieces) {
   constexpr std::size_t most_pieces = 1024;  // IOV_MAX
   const auto part = pieces.first(std::min(pieces.size(), most_pieces));
+  tap_.follow();
   // Held across the system call: in the file our bytes must come before the peer's answer to them.
-  const auto order = tap_ ? tap_->order() : ConnectionTap::Order();
+  const auto order = tap_.order();
   const auto sent = sys::send(fd_.get(), part);
   // A capture has what TCP has taken, not what was offered.
-  if (sent <= 0) return sent;
-  written_ += static_cast<std::uint64_t>(sent);
-  if (tap_) tap_->sent(part, static_cast<std::size_t>(sent));
-  if (loop_tap_) loop_tap_->sent(part, static_cast<std::size_t>(sent));
+  if (sent > 0) tap_.sent(part, static_cast<std::size_t>(sent));
   return sent;
 }
 
 std::ptrdiff_t StreamSocket::receive_now(std::span<const iovec> pieces) {
+  tap_.follow();
   const auto got = sys::receive(fd_.get(), pieces);
-  if (tap_ && got > 0) tap_->received(pieces, static_cast<std::size_t>(got));
-  if (tap_ && got == 0) tap_->peer_closed();
-  if (tap_ && got == -ECONNRESET) tap_->reset();
+  if (got > 0) tap_.received(pieces, static_cast<std::size_t>(got));
+  if (got == 0) tap_.peer_closed();
+  if (got == -ECONNRESET) tap_.reset();
   return got;
 }
 
 void StreamSocket::shutdown_write() {
   if (write_shut_ || !fd_.valid()) return;
   write_shut_ = true;
-  const auto order = tap_ ? tap_->order() : ConnectionTap::Order();
+  const auto order = tap_.order();
   sys::shutdown(fd_.get(), SHUT_WR);
-  if (tap_) tap_->closed();
-  if (loop_tap_) loop_tap_->closed();
+  tap_.closed();
 }
 
 void StreamSocket::close() {
-  // A tap that ends writes the end of its connection.
-  tap_.reset();
-  if (loop_tap_) loop_tap_->closed();
-  loop_tap_.reset();
+  tap_.finish();
   fd_.reset();
 }
 
@@ -157,8 +151,7 @@ void StreamSocket::abort() {
   // socket(7): with a linger time of 0 close() sends a reset.
   const linger now{.l_onoff = 1, .l_linger = 0};
   sys::set_option(fd_.get(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
-  if (tap_) tap_->reset();
-  if (loop_tap_) loop_tap_->reset();
+  tap_.reset();
   close();
 }
 
@@ -169,7 +162,7 @@ std::uint64_t StreamSocket::acknowledged_bytes() const {
   // Linux counts the SYN of the side that connected as a byte.
   const std::uint64_t syn = active_ ? 1 : 0;
   const std::uint64_t acknowledged = info.tcpi_bytes_acked;
-  return std::min(written_, acknowledged > syn ? acknowledged - syn : 0);
+  return std::min(written_bytes(), acknowledged > syn ? acknowledged - syn : 0);
 }
 
 std::size_t StreamSocket::mulpdu_bytes(bool markers) const {

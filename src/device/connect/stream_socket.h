@@ -12,8 +12,7 @@
 #include "device/faults/stream_link.h"
 #include "device/local/local_channel.h"
 #include "device/system.h"
-#include "device/tap/capture_loop.h"
-#include "device/tap/capture_tap.h"
+#include "device/tap/stream_tap.h"
 #include "device/tcp_ends.h"
 
 namespace weft::device {
@@ -22,10 +21,10 @@ class StreamSocket {
  public:
   StreamSocket() = default;
   // Takes a connected, non-blocking socket. `active`: this end connected.
-  StreamSocket(sys::Descriptor fd, const TcpEnds& ends, const std::shared_ptr<CaptureFile>& capture,
-               bool active);
+  StreamSocket(sys::Descriptor fd, const TcpEnds& ends,
+               const std::shared_ptr<DeviceCapture>& capture, bool active);
   // Takes a socket that is connected to itself.
-  StreamSocket(sys::Descriptor fd, const std::shared_ptr<CaptureFile>& capture,
+  StreamSocket(sys::Descriptor fd, const std::shared_ptr<DeviceCapture>& capture,
                const LoopTap::Terms& terms);
   StreamSocket(StreamSocket&&) noexcept = default;
   StreamSocket& operator=(StreamSocket&&) noexcept = default;
@@ -72,7 +71,7 @@ class StreamSocket {
   // Sends a reset instead of an orderly end: the peer sees the connection as lost.
   void abort();
 
-  [[nodiscard]] std::uint64_t written_bytes() const { return written_; }
+  [[nodiscard]] std::uint64_t written_bytes() const { return tap_.position().sent; }
   // How many of them the peer's TCP has acknowledged. Also right after a reset.
   [[nodiscard]] std::uint64_t acknowledged_bytes() const;
   [[nodiscard]] std::size_t mulpdu_bytes(bool markers) const;
@@ -87,12 +86,10 @@ class StreamSocket {
 
   sys::Descriptor fd_;
   TcpEnds ends_;
-  std::unique_ptr<ConnectionTap> tap_;
-  std::unique_ptr<LoopTap> loop_tap_;  // instead, where it is connected to itself
+  StreamTap tap_;
   std::unique_ptr<StreamFaults> faults_;
   std::unique_ptr<StreamLink> link_;
   LocalChannel channel_;
-  std::uint64_t written_ = 0;
   bool active_ = false;
   bool shaped_ = false;
   bool write_shut_ = false;

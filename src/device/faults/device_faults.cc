@@ -7,7 +7,6 @@
 #include "device/context.h"
 #include "device/device.h"
 #include "device/system.h"
-#include "device/tap/capture_comment.h"
 #include "faults/names.h"
 
 namespace weft::device {
@@ -31,9 +30,8 @@ DeviceFaults::DeviceFaults(Device& device, faults::Rules rules, std::uint64_t se
       events_(plan_.events()) {
   const auto& capture = device.capture();
   const auto& trace = device.trace();
-  if (!capture && !trace) return;
   plan_.describe_to([capture, trace](const std::string& fault) {
-    if (capture) write_comment(*capture, fault);
+    capture->comment(fault);
     if (trace) trace->mark("fault", fault);
   });
 }

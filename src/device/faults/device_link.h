@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "device/faults/stream_link.h"
-#include "device/tap/capture_tap.h"
+#include "device/tap/device_capture.h"
 #include "faults/link.h"
 
 namespace weft::device {
@@ -15,9 +15,9 @@ namespace weft::device {
 // Thread-safe.
 class DeviceLink {
  public:
-  // `seed` is used if the user names none. `capture` may be null; losses are noted in it, and with
-  // `verbose` each is printed.
-  DeviceLink(const faults::Link& link, std::uint64_t seed, std::shared_ptr<CaptureFile> capture,
+  // `seed` is used if the user names none. Losses are noted in the capture, and with `verbose` each
+  // is printed.
+  DeviceLink(const faults::Link& link, std::uint64_t seed, std::shared_ptr<DeviceCapture> capture,
              bool verbose);
 
   [[nodiscard]] std::uint64_t seed() const { return seed_; }

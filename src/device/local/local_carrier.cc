@@ -56,7 +56,7 @@ std::string_view LocalCarrier::obstacle(const QueuePairParts& parts,
   }
   if (device.link()) return "a link delays TCP connections";
   // Nothing would be in the capture: there are no segments.
-  if (device.capture()) return "a capture is written";
+  if (device.capture()->running()) return "a capture is written";
   // Both ways to get a channel check the addresses.
   if (!channel.valid()) {
     if (!tcp.within_host()) return "the peer has an address of another host";

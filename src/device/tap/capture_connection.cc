@@ -64,29 +64,38 @@ class Cursor {
 }  // namespace
 
 CaptureConnection::CaptureConnection(CaptureWriter& writer, const CaptureEndpoint& first,
-                                     const CaptureEndpoint& second)
+                                     const CaptureEndpoint& second, StreamPosition begin)
     : writer_(writer), halves_([&] {
         const std::uint32_t number = writer.next_connection();
-        return std::array<Half, 2>{
-            Half{first, wire::PcapngDirection::outbound, initial_sequence(first, number)},
-            Half{second, wire::PcapngDirection::inbound, initial_sequence(second, number)}};
+        return std::array<Half, 2>{Half{.endpoint = first,
+                                        .direction = wire::PcapngDirection::outbound,
+                                        .initial = initial_sequence(first, number),
+                                        .begin = begin.sent,
+                                        .next = begin.sent,
+                                        .own_from = begin.sent,
+                                        .acknowledged = begin.sent},
+                                   Half{.endpoint = second,
+                                        .direction = wire::PcapngDirection::inbound,
+                                        .initial = initial_sequence(second, number),
+                                        .begin = begin.received,
+                                        .next = begin.received,
+                                        .acknowledged = begin.received}};
       }()) {}
 
-// After fork(2) the mutex may be held by a thread that the child does not have. The child's writer
-// is not writable, so the child never takes it.
+// After fork(2) the mutex may be held by a thread that the child does not have.
 CaptureConnection::Lock CaptureConnection::lock() {
-  return writer_.writable() ? Lock(mutex_) : Lock();
+  return writer_.forgotten() ? Lock() : Lock(mutex_);
 }
 
-void CaptureConnection::join() {
+void CaptureConnection::join(StreamPosition begin) {
   const Lock locked = lock();
-  both_tapped_ = true;
+  half(End::second).own_from = begin.sent;
 }
 
 // The SYNs carry the window scale, without which readers would compute a window of 64 KiB.
 void CaptureConnection::open(End client) {
   const Lock locked = lock();
-  if (!locked) return writer_.count_lost(3);
+  if (!writer_.writable()) return writer_.count_lost(3);
   batch_.restart(3);
   syn_packet(half(client), peer(client), flag::syn);
   syn_packet(peer(client), half(client), flag::syn | flag::ack);
@@ -94,15 +103,23 @@ void CaptureConnection::open(End client) {
   write();
 }
 
-void CaptureConnection::sent(End end, std::span<const iovec> pieces, std::size_t bytes) {
+void CaptureConnection::sent(End end, std::span<const iovec> pieces, std::size_t bytes,
+                             std::uint64_t at) {
   const Lock locked = lock();
-  data(half(end), peer(end), pieces, bytes);
+  data(half(end), peer(end), pieces, {0, std::min(bytes, total_bytes(pieces)), at});
 }
 
-void CaptureConnection::received(End end, std::span<const iovec> pieces, std::size_t bytes) {
+// What the other end has written itself, when it sent it, is left out. So is what it has sent
+// before the capture began, unless the file has bytes in front of it.
+void CaptureConnection::received(End end, std::span<const iovec> pieces, std::size_t bytes,
+                                 std::uint64_t at) {
   const Lock locked = lock();
-  // If the other end is tapped as well, it has written these bytes when it sent them.
-  if (!both_tapped_) data(peer(end), half(end), pieces, bytes);
+  Half& from = peer(end);
+  const std::uint64_t first = std::max(at, from.begin);
+  const std::uint64_t last = std::min(at + std::min(bytes, total_bytes(pieces)), from.own_from);
+  if (first >= last) return;
+  data(from, half(end), pieces,
+       {static_cast<std::size_t>(first - at), static_cast<std::size_t>(last - first), first});
 }
 
 void CaptureConnection::closed(End end) {
@@ -112,14 +129,14 @@ void CaptureConnection::closed(End end) {
 
 void CaptureConnection::peer_closed(End end) {
   const Lock locked = lock();
-  if (!both_tapped_) finish(peer(end), half(end));
+  if (!peer(end).is_tapped()) finish(peer(end), half(end));
 }
 
 void CaptureConnection::reset(End end) {
   const Lock locked = lock();
   if (over_) return;
   over_ = true;
-  if (!locked) return writer_.count_lost(1);
+  if (!writer_.writable()) return writer_.count_lost(1);
   batch_.restart(1);
   bare_packet(half(end), peer(end), flag::rst | flag::ack);
   write();
@@ -127,17 +144,19 @@ void CaptureConnection::reset(End end) {
 
 // When no further packets can be written the segments are only counted, so that a failed capture
 // costs nothing.
-void CaptureConnection::data(Half& from, Half& to, std::span<const iovec> pieces,
-                             std::size_t bytes) {
-  bytes = std::min(bytes, total_bytes(pieces));
+void CaptureConnection::data(Half& from, Half& to, std::span<const iovec> pieces, Part part) {
+  auto [skipped, bytes, at] = part;
   const std::size_t segments = (bytes + segment_bytes - 1) / segment_bytes;
-  if (segments == 0 || over_ || from.finished) return;
+  if (segments == 0 || over_ || (from.finished && at >= from.next)) return;
   if (!writer_.writable()) return writer_.count_lost(segments);
   // One packet more than the segments: the acknowledgement that may follow.
   batch_.restart(segments + 1);
   Cursor cursor(pieces);
+  while (skipped > 0) skipped -= cursor.next(skipped).size();
   wire::TcpHeader tcp;
   tcp.flags = flag::psh | flag::ack;
+  // Where a capture begins within a connection, bytes that were on their way then may be written
+  // behind later ones. Readers put them into order.
   while (bytes > 0) {
     const std::size_t segment = std::min(bytes, segment_bytes);
     batch_.begin();
@@ -146,21 +165,26 @@ void CaptureConnection::data(Half& from, Half& to, std::span<const iovec> pieces
       batch_.payload(piece);
       left -= piece.size();
     }
+    tcp.sequence = from.sequence_at(at);
     end_packet(from, to, tcp);
-    from.sequence += static_cast<std::uint32_t>(segment);
+    at += segment;
     bytes -= segment;
+    from.next = std::max(from.next, at);
   }
-  if (from.sequence - from.acknowledged >= acknowledge_bytes) bare_packet(to, from, flag::ack);
+  if (from.next - from.acknowledged >= acknowledge_bytes) bare_packet(to, from, flag::ack);
   write();
 }
 
 // The second FIN is acknowledged, which ends the connection for readers.
 void CaptureConnection::finish(Half& from, Half& to) {
   if (over_ || from.finished) return;
-  from.finished = true;
-  if (!writer_.writable()) return writer_.count_lost(to.finished ? 2 : 1);
+  if (!writer_.writable()) {
+    from.finished = true;
+    return writer_.count_lost(to.finished ? 2 : 1);
+  }
   batch_.restart(2);
   bare_packet(from, to, flag::fin | flag::ack);
+  from.finished = true;
   if (to.finished) bare_packet(to, from, flag::ack);
   write();
 }
@@ -168,20 +192,18 @@ void CaptureConnection::finish(Half& from, Half& to) {
 // Completes the packet in `batch_`. A packet with ACK acknowledges everything that the other half
 // has sent so far.
 void CaptureConnection::end_packet(Half& from, Half& to, wire::TcpHeader tcp) {
-  tcp.sequence = from.sequence;
   tcp.window = window;
   if (tcp.has(flag::ack)) {
-    tcp.acknowledgement = to.sequence;
-    to.acknowledged = to.sequence;
+    tcp.acknowledgement = to.sequence();
+    to.acknowledged = to.next;
   }
-  // SYN and FIN take one sequence number each (RFC 9293 §3.4).
-  if (tcp.has(flag::syn) || tcp.has(flag::fin)) ++from.sequence;
   batch_.finish({from.endpoint, to.endpoint, from.direction, from.ip_id++}, tcp);
 }
 
 void CaptureConnection::bare_packet(Half& from, Half& to, std::uint8_t flags) {
   batch_.begin();
   wire::TcpHeader tcp;
+  tcp.sequence = from.sequence();
   tcp.flags = flags;
   end_packet(from, to, tcp);
 }
@@ -189,6 +211,7 @@ void CaptureConnection::bare_packet(Half& from, Half& to, std::uint8_t flags) {
 void CaptureConnection::syn_packet(Half& from, Half& to, std::uint8_t flags) {
   batch_.begin();
   wire::TcpHeader tcp;
+  tcp.sequence = from.initial;
   tcp.flags = flags;
   tcp.mss_bytes = segment_bytes;
   tcp.window_scale = window_scale;
@@ -206,11 +229,13 @@ CaptureConnections::Key CaptureConnections::key_of(const CaptureEndpoint& local,
 // have the same addresses. The handshake is written before the other end can find the connection.
 CaptureConnections::Found CaptureConnections::add(CaptureWriter& writer,
                                                   const CaptureEndpoint& local,
-                                                  const CaptureEndpoint& remote, bool active) {
+                                                  const CaptureEndpoint& remote, bool active,
+                                                  StreamPosition begin) {
   using End = CaptureConnection::End;
+  const bool fresh = begin.sent == 0 && begin.received == 0;
   if (!writer.writable()) {  // after fork() the lock may be held forever
-    auto counting = std::make_shared<CaptureConnection>(writer, local, remote);
-    counting->open(active ? End::first : End::second);
+    auto counting = std::make_shared<CaptureConnection>(writer, local, remote, begin);
+    if (fresh) counting->open(active ? End::first : End::second);
     return {std::move(counting), End::first};
   }
   const std::lock_guard locked(mutex_);
@@ -218,7 +243,7 @@ CaptureConnections::Found CaptureConnections::add(CaptureWriter& writer,
     auto connection = first->second.lock();
     alone_.erase(first);
     if (connection) {
-      connection->join();
+      connection->join(begin);
       return {std::move(connection), End::second};
     }
   }
@@ -228,8 +253,8 @@ CaptureConnections::Found CaptureConnections::add(CaptureWriter& writer,
     std::erase_if(alone_, [](const auto& entry) { return entry.second.expired(); });
     swept_at_ = 2 * alone_.size() + 64;
   }
-  auto connection = std::make_shared<CaptureConnection>(writer, local, remote);
-  connection->open(active ? End::first : End::second);
+  auto connection = std::make_shared<CaptureConnection>(writer, local, remote, begin);
+  if (fresh) connection->open(active ? End::first : End::second);
   alone_.insert_or_assign(key_of(local, remote), connection);
   return {std::move(connection), End::first};
 }

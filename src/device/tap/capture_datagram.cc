@@ -56,7 +56,9 @@ void store_checksum(const DatagramRoute& route, MutableBytes udp, Bytes packet, 
 // Builds the packet block on the stack around the given bytes and writes it with one call.
 void DatagramTap::write(const DatagramRoute& route, Bytes packet, std::uint32_t icrc,
                         wire::PcapngDirection direction) {
-  CaptureWriter& writer = file_->writer();
+  const auto file = capture_->file();
+  if (!file) return;
+  CaptureWriter& writer = file->writer();
   if (!writer.writable()) return writer.count_lost(1);
   DatagramRoute shown = route;
   // Readers recognize RoCE v2 by its port, 4791, whichever port the device uses.

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "device/datagram/datagram_packet.h"
-#include "device/tap/capture_tap.h"
+#include "device/tap/device_capture.h"
 #include "wire/pcapng.h"
 
 namespace weft::device {
@@ -13,16 +13,16 @@ namespace weft::device {
 // Thread-safe. In the child of fork() nothing is written.
 class DatagramTap {
  public:
-  // `file` may be null: then nothing is captured.
-  explicit DatagramTap(std::shared_ptr<CaptureFile> file) : file_(std::move(file)) {}
+  explicit DatagramTap(std::shared_ptr<DeviceCapture> capture) : capture_(std::move(capture)) {}
 
-  [[nodiscard]] bool wanted() const { return file_ != nullptr; }
+  // Whether anything is captured now.
+  [[nodiscard]] bool wanted() const { return capture_->running(); }
   // Writes a packet. `packet` reaches from the BTH to the pad; `icrc` is the value to show.
   void write(const DatagramRoute& route, Bytes packet, std::uint32_t icrc,
              wire::PcapngDirection direction);
 
  private:
-  std::shared_ptr<CaptureFile> file_;
+  std::shared_ptr<DeviceCapture> capture_;
 };
 
 }  // namespace weft::device

@@ -42,6 +42,30 @@ bool is_answer(Bytes fpdu) {
 
 }  // namespace
 
+void FpduBoundary::pass(std::span<const iovec> pieces, std::size_t bytes) {
+  for (const iovec& piece : pieces) {
+    const std::size_t some = std::min(piece.iov_len, bytes);
+    pass(Bytes(static_cast<const std::byte*>(piece.iov_base), some));
+    bytes -= some;
+  }
+}
+
+void FpduBoundary::pass(Bytes bytes) {
+  while (!bytes.empty()) {
+    if (missing_ > 0) {
+      const std::size_t some = std::min(missing_, bytes.size());
+      missing_ -= some;
+      bytes = bytes.subspan(some);
+      continue;
+    }
+    length_[length_bytes_++] = bytes.front();
+    bytes = bytes.subspan(1);
+    if (length_bytes_ < length_.size()) continue;
+    length_bytes_ = 0;
+    missing_ = wire::fpdu_bytes(wire::load_fpdu_length(length_.data())) - length_.size();
+  }
+}
+
 // A connection within the device has one address at both ends; the other port makes it look like a
 // connection of TCP.
 LoopTap::LoopTap(std::shared_ptr<CaptureFile> file, const sockaddr_storage& local,

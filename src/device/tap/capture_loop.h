@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,6 +18,22 @@
 #include "device/tap/capture_tap.h"
 
 namespace weft::device {
+
+// Follows the FPDUs of a stream from its first byte on. Not thread-safe.
+class FpduBoundary {
+ public:
+  // The first `bytes` bytes of `pieces` have been sent.
+  void pass(std::span<const iovec> pieces, std::size_t bytes);
+  // Whether the last byte was the end of an FPDU, or nothing was sent.
+  [[nodiscard]] bool reached() const { return missing_ == 0 && length_bytes_ == 0; }
+
+ private:
+  void pass(Bytes bytes);
+
+  std::array<std::byte, 2> length_{};  // the field of the FPDU that begins
+  std::size_t length_bytes_ = 0;       // how much of it is known
+  std::size_t missing_ = 0;            // bytes of the FPDU behind that field
+};
 
 // Not thread-safe; guarded by the connection's lock.
 class LoopTap {

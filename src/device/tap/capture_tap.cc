@@ -43,6 +43,13 @@ Result<std::shared_ptr<CaptureFile>, std::string> CaptureFile::open(const std::s
   return std::shared_ptr<CaptureFile>(new CaptureFile(std::move(state)));
 }
 
+std::shared_ptr<CaptureFile> CaptureFile::to(std::function<void(Bytes)> function) {
+  auto writer = CaptureWriter::to(std::move(function));
+  write_preamble(*writer);
+  auto state = std::make_unique<State>(std::move(writer));
+  return std::shared_ptr<CaptureFile>(new CaptureFile(std::move(state)));
+}
+
 CaptureFile::CaptureFile(std::unique_ptr<State> state) : state_(std::move(state)) {}
 CaptureFile::~CaptureFile() = default;
 
@@ -55,6 +62,15 @@ CaptureWriter& CaptureFile::writer() {
 std::uint64_t CaptureFile::packets_lost() const {
   return state_->writer->packets_lost();
 }
+std::uint64_t CaptureFile::packets() const {
+  return state_->writer->packets();
+}
+bool CaptureFile::writable() const {
+  return state_->writer->writable();
+}
+bool CaptureFile::stop() {
+  return state_->writer->stop();
+}
 void CaptureFile::forget_after_fork() {
   state_->writer->forget();
 }
@@ -62,17 +78,19 @@ void CaptureFile::forget_after_fork() {
 struct ConnectionTap::State {
   std::shared_ptr<CaptureFile> file;
   CaptureConnections::Found own;
+  StreamPosition position;
 
   State(std::shared_ptr<CaptureFile> capture, const sockaddr_storage& local,
-        const sockaddr_storage& remote, bool active)
+        const sockaddr_storage& remote, bool active, StreamPosition begin)
       : file(std::move(capture)),
         own(file->state_->connections.add(*file->state_->writer, CaptureEndpoint::of(local),
-                                          CaptureEndpoint::of(remote), active)) {}
+                                          CaptureEndpoint::of(remote), active, begin)),
+        position(begin) {}
 };
 
 ConnectionTap::ConnectionTap(std::shared_ptr<CaptureFile> file, const sockaddr_storage& local,
-                             const sockaddr_storage& remote, bool active)
-    : state_(std::make_unique<State>(std::move(file), local, remote, active)) {}
+                             const sockaddr_storage& remote, bool active, StreamPosition begin)
+    : state_(std::make_unique<State>(std::move(file), local, remote, active, begin)) {}
 
 // Both ends are closed, so that a capture never holds a connection without its end. A half that was
 // closed before is not written again.
@@ -86,11 +104,13 @@ ConnectionTap::Order ConnectionTap::order() {
 }
 
 void ConnectionTap::sent(std::span<const iovec> pieces, std::size_t bytes) {
-  state_->own.connection->sent(state_->own.end, pieces, bytes);
+  state_->own.connection->sent(state_->own.end, pieces, bytes, state_->position.sent);
+  state_->position.sent += bytes;
 }
 
 void ConnectionTap::received(std::span<const iovec> pieces, std::size_t bytes) {
-  state_->own.connection->received(state_->own.end, pieces, bytes);
+  state_->own.connection->received(state_->own.end, pieces, bytes, state_->position.received);
+  state_->position.received += bytes;
 }
 
 void ConnectionTap::closed() {

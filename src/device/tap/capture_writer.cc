@@ -12,13 +12,19 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <exception>
 #include <optional>
 #include <system_error>
 #include <utility>
 
+#include "base/log.h"
+
 namespace weft::device {
 
 namespace {
+
+// The writer whose function this thread is running.
+constinit thread_local const CaptureWriter* calling = nullptr;
 
 struct Opened {
   int descriptor = -1;
@@ -79,10 +85,10 @@ Result<Opened, Failure> open_locked(const std::string& path) {
 
 std::string explain(const std::string& path, Failure failure) {
   const char* next_step =
-      "set WEFT_CAPTURE (or weft run --capture) to a file in a directory that exists and can be "
-      "written";
+      "name a file in a directory that exists and can be written (WEFT_CAPTURE, weft run "
+      "--capture)";
   if (failure.cause == Cause::busy) {
-    next_step = "another writer holds it: choose another file for WEFT_CAPTURE";
+    next_step = "another writer holds it: choose another file (WEFT_CAPTURE)";
   } else if (failure.error == ENXIO) {
     next_step = "nobody reads this FIFO: start its reader first";
   }
@@ -169,9 +175,17 @@ Result<std::unique_ptr<CaptureWriter>, std::string> CaptureWriter::open(const st
     used = fmt::format("{}.{}", path, ::syscall(SYS_getpid));
     file = open_locked(used);
   }
-  if (!file) return explain(used, file.error());
+  if (!file) {
+    std::string why = explain(used, file.error());
+    errno = file.error().error;
+    return why;
+  }
   return std::unique_ptr<CaptureWriter>(
       new CaptureWriter(file->descriptor, std::move(used), file->regular));
+}
+
+std::unique_ptr<CaptureWriter> CaptureWriter::to(std::function<void(Bytes)> function) {
+  return std::unique_ptr<CaptureWriter>(new CaptureWriter(std::move(function)));
 }
 
 CaptureWriter::CaptureWriter(int descriptor, std::string path, bool regular)
@@ -180,8 +194,11 @@ CaptureWriter::CaptureWriter(int descriptor, std::string path, bool regular)
       regular_(regular),
       may_signal_(!regular || file_size_is_limited()) {}
 
+CaptureWriter::CaptureWriter(std::function<void(Bytes)> function)
+    : function_(std::move(function)), descriptor_(-1), regular_(false), may_signal_(false) {}
+
 CaptureWriter::~CaptureWriter() {
-  forget();
+  close();
 }
 
 // Checks twice, because another thread may have ended the capture while this one waited for the
@@ -190,30 +207,66 @@ void CaptureWriter::write(std::span<iovec> vectors, std::size_t packets) {
   if (!writable()) return count_lost(packets);
   const std::lock_guard lock(mutex_);
   if (!writable()) return count_lost(packets);
+  const std::string failure = function_ ? call_function(vectors) : write_file(vectors);
+  if (failure.empty()) {
+    packets_ += packets;
+    return;
+  }
+  count_lost(packets);
+  log(LogLevel::warning, "capture", failure);
+  close();
+}
+
+// Truncates to complete blocks after a failure, so that readers do not report a damaged file.
+std::string CaptureWriter::write_file(std::span<iovec> vectors) {
   std::optional<SignalGuard> guard;
   if (may_signal_) guard.emplace();
   const Written result = write_all(descriptor_, vectors);
   if (result.error == 0) {
     written_ += result.bytes;
-    return;
+    return {};
   }
-  count_lost(packets);
-  fail(result.error);
+  if (regular_) ::syscall(SYS_ftruncate, descriptor_, written_);
+  return fmt::format("the capture {} ends here: {}; what it holds can be read", path_,
+                     message(result.error));
 }
 
-// Truncates to complete blocks, so that readers do not report a damaged file.
-void CaptureWriter::fail(int error) {
-  if (regular_) ::syscall(SYS_ftruncate, descriptor_.load(), written_);
-  const auto line = fmt::format("weft: the capture {} ends here: {}; what it holds can be read\n",
-                                path_, message(error));
-  ::syscall(SYS_write, STDERR_FILENO, line.data(), line.size());
-  forget();
+// The function gets one piece of memory. Its exceptions must not reach the thread that moves data.
+std::string CaptureWriter::call_function(std::span<const iovec> vectors) {
+  joined_.clear();
+  for (const iovec& piece : vectors) {
+    const auto* const from = static_cast<const std::byte*>(piece.iov_base);
+    joined_.insert(joined_.end(), from, from + piece.iov_len);
+  }
+  const CaptureWriter* const outer = std::exchange(calling, this);
+  std::string failure;
+  try {
+    function_(joined_);
+  } catch (const std::exception& thrown) {
+    failure = fmt::format("the capture ends here: its function has thrown: {}", thrown.what());
+  } catch (...) {
+    failure = "the capture ends here: its function has thrown an exception";
+  }
+  calling = outer;
+  return failure;
+}
+
+bool CaptureWriter::stop() {
+  if (calling == this) return false;
+  const std::lock_guard lock(mutex_);
+  stopped_ = true;
+  close();
+  return true;
+}
+
+void CaptureWriter::forget() {
+  forgotten_ = true;
+  close();
 }
 
 // The exchange makes sure that the descriptor is closed once.
-void CaptureWriter::forget() {
-  const int descriptor = descriptor_.exchange(-1);
-  if (descriptor >= 0) raw_close(descriptor);
+void CaptureWriter::close() {
+  if (open_.exchange(false) && descriptor_ >= 0) raw_close(descriptor_);
 }
 
 }  // namespace weft::device
