@@ -54,7 +54,10 @@ constexpr std::size_t posted_batch = 64;
 }  // namespace
 
 LoopCore::LoopCore(const Limits& limits, verbs::EventChannel events, verbs::Backend backend)
-    : limits_(checked(limits)), backend_(backend), events_(std::move(events)) {
+    : limits_(checked(limits)),
+      backend_(backend),
+      is_embedded_(verbs::choose_backend(backend).backend == verbs::Backend::embedded),
+      events_(std::move(events)) {
   if (!epoll_.valid() || !signal_.valid()) {
     throw Error(errno, "cannot create a descriptor of an event loop");
   }
@@ -120,7 +123,14 @@ void LoopCore::stop() noexcept {
   wake();
 }
 
-int LoopCore::fd() noexcept {
+int LoopCore::fd() {
+  if (is_manual()) {
+    throw Error(
+        EOPNOTSUPP,
+        "the descriptor of an event loop would never become readable, because the device has "
+        "no thread (WEFT_PROGRESS=manual): call run(), or step() with a deadline, or choose "
+        "DeviceOptions::Progress::automatic");
+  }
   signal_.watch();
   return epoll_.get();
 }
@@ -196,7 +206,7 @@ std::size_t LoopCore::turn(int timeout) {
 // provider::wait() does the waiting: with the embedded device this thread then runs the device
 // meanwhile, and nothing has to be handed over from the device's thread.
 void LoopCore::wait(int timeout) {
-  if (timeout == 0) return;
+  if (timeout == 0 && !is_manual()) return;
   pollfd any{epoll_.get(), POLLIN, 0};
   if (provider::wait({&any, 1}, timeout) < 0 && errno != EINTR) {
     throw Error(errno, "cannot wait for events");
@@ -229,6 +239,10 @@ std::size_t LoopCore::take_events() {
   }
   polled_.note_events(completion_events);
   return done + completion_events;
+}
+
+bool LoopCore::is_manual() const {
+  return is_embedded_ && provider::is_manual();
 }
 
 bool LoopCore::can_poll() const {

@@ -74,7 +74,8 @@ class LoopCore : public std::enable_shared_from_this<LoopCore>, public Executor 
   void wake() noexcept;  // makes step() return
   void stop() noexcept;
   // From now on the descriptor tells another loop that there is work, which costs system calls.
-  [[nodiscard]] int fd() noexcept;
+  // Throws Error(EOPNOTSUPP) where nothing would make it readable.
+  [[nodiscard]] int fd();
   // Whether this thread is inside of step().
   [[nodiscard]] bool is_inside() const { return stepping_thread_ == std::this_thread::get_id(); }
   // Throws std::logic_error if another thread is inside of step().
@@ -115,6 +116,8 @@ class LoopCore : public std::enable_shared_from_this<LoopCore>, public Executor 
   // Whether the loop looks for completions of one more connection itself, by poll_later(), and so
   // without events.
   [[nodiscard]] bool can_poll() const;
+  // Whether the device moves data only while this loop or another thread polls it.
+  [[nodiscard]] bool is_manual() const;
   void poll_later(std::shared_ptr<Link> link) { polled_.add(std::move(link)); }
   // Calls `work` from step(), after the events that are handled now.
   void defer(std::function<void()> work);
@@ -148,7 +151,8 @@ class LoopCore : public std::enable_shared_from_this<LoopCore>, public Executor 
   void handle_request(verbs::ConnectionEvent event);
 
   Limits limits_;
-  verbs::Backend backend_;
+  const verbs::Backend backend_;
+  const bool is_embedded_;
   EpollSet epoll_;
   LoopSignal signal_;  // makes epoll_ readable
   verbs::EventChannel events_;

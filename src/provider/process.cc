@@ -178,8 +178,10 @@ device::Engine* Process::engine() {
   return process ? process->engine_.load() : nullptr;
 }
 
-// Before the device is made, what it will be. A wrong variable is reported when it is made.
+// Before the device is made, what it will be. A wrong variable is reported when it is made. In a
+// simulation every wait drives the devices.
 bool Process::is_manual() {
+  if (SimulatedKernel::current()) return false;
   if (const device::Engine* engine = engine_) {
     return engine->mode() == device::ProgressMode::manual;
   }

@@ -53,6 +53,7 @@ void Connector::bind(const Address& local) {
 void Connector::register_events(verbs::EventChannel events, std::weak_ptr<IoHandler> handler) {
   events_.emplace(std::move(events));
   thread_.enter(std::move(handler));
+  StreamThread::serve_device();
   thread_.watch(events_->fd());
 }
 

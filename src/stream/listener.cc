@@ -37,6 +37,7 @@ void ListenerCore::listen(int backlog) {
   const std::lock_guard lock(mutex_);
   if (listening_) throw Error(EINVAL, "the listener listens already");
   id_.listen(backlog);
+  StreamThread::serve_device();
   listening_ = true;
 }
 
@@ -45,6 +46,7 @@ void ListenerCore::ensure_listening() {
   if (listening_) return;
   // 0: the backlog of the device.
   id_.listen(0);
+  StreamThread::serve_device();
   listening_ = true;
 }
 

@@ -59,6 +59,11 @@ StreamThread& StreamThread::of_program(SimulatedKernel& kernel) {
   return *static_cast<StreamThread*>(place->get());
 }
 
+void StreamThread::serve_device() {
+  // The thread may be asleep since before there was a device for it to drive.
+  if (provider::is_manual()) instance().wake_.signal();
+}
+
 StreamThread* StreamThread::existing() {
   if (SimulatedKernel* const kernel = SimulatedKernel::current()) {
     const auto* const place = kernel->kept(SimulatedKernel::Keeper::stream);
@@ -161,7 +166,14 @@ void StreamThread::run() {
 // thread stands aside and will compute its timeout anew.
 void StreamThread::call_ready_handlers(int timeout_ms, bool is_thread) {
   std::array<epoll_event, 32> events;
-  if (SimulatedKernel::current()) timeout_ms = await_events(timeout_ms);
+  if (SimulatedKernel::current()) {
+    timeout_ms = await_events(timeout_ms);
+  } else if (is_thread && provider::is_manual()) {
+    // Nobody else moves the data of the device, and fd() must become readable.
+    pollfd any{epoll_.get(), POLLIN, 0};
+    (void)provider::wait({&any, 1}, timeout_ms);
+    timeout_ms = 0;
+  }
   const auto ready = epoll_.wait(events, timeout_ms);
   // epoll is level-triggered: the leader finds the same events.
   if (is_thread && wait_leader_.has_leader()) return;

@@ -44,6 +44,10 @@ class StreamThread final : private WaitLoop {
   using Token = std::uint64_t;
 
   static StreamThread& instance();
+  // Creates the thread where the device has none (DeviceOptions::progress is manual): it then moves
+  // the data of the device, so that descriptors of listeners and streams become readable. Else does
+  // nothing. Throws Error.
+  static void serve_device();
   // The thread of this process; null if it was not created yet.
   static StreamThread* existing();
 

@@ -102,7 +102,8 @@ WEFT_C_API ssize_t weft_loop_step(weft_loop* loop, int timeout_ms);
 WEFT_C_API int weft_loop_run(weft_loop* loop);
 WEFT_C_API void weft_loop_stop(weft_loop* loop);
 WEFT_C_API void weft_loop_wake(weft_loop* loop);
-/* A descriptor for poll(2), readable while step has work to do. It belongs to the loop. */
+/* A descriptor for poll(2), readable while step has work to do. It belongs to the loop. EOPNOTSUPP
+ * with WEFT_PROGRESS=manual: then data arrives only while the loop runs. */
 WEFT_C_API int weft_loop_fd(weft_loop* loop);
 /* Calls `work` in the loop's thread, soon. What one thread posts is called in its order. Work that
  * was not called when the loop is freed is dropped. */

@@ -47,6 +47,8 @@ class EventLoop {
   WEFT_API void run();
   WEFT_API void run(std::stop_token stop);
   // Readable while step() has work to do: for poll(2), epoll(7), or another loop. Belongs to this.
+  // Throws Error(EOPNOTSUPP) if the embedded device has no thread (DeviceOptions::progress is
+  // manual): data arrives only while this loop runs, so nothing would make it readable.
   [[nodiscard]] WEFT_API int fd() const;
   // Makes step() return, the one that runs or the next one. Any thread.
   WEFT_API void wake();
