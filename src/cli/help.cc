@@ -110,6 +110,7 @@ std::string faults_help() {
   text += "\n  ACTION at POINT [CONDITION...]\n  seed=NUMBER\n";
   text += "\n  ENOMEM at create-qp nth=2\n";
   text += "  REM_ACCESS_ERR at write nth=1000 process=ib_write_bw\n";
+  text += "  RNR:20ms at arrival every=100 side=server\n";
   text += "  RETRY_EXC_ERR at request p=0.001 after=2s peer=192.0.2.7\n";
   text += "  REJECT:CONSUMER_DEFINED at connect times=2\n";
   text += "  PORT_ERR at device after=1s; PORT_ACTIVE at device after=3s\n";
@@ -277,8 +278,8 @@ std::string trace_help() {
                 "of a shared queue begin with their completion.");
   text += entry("queue pair NUMBER waits",
                 "Spans with their cause: no room in TCP, the peer cannot hold more messages, or no "
-                "receive is posted for a message of the peer. Not for connections on one host "
-                "that have left TCP.");
+                "receive is posted for a message of the peer. Where a connection on one host has "
+                "left TCP: the peer has no receive, or there is no room in its inbox.");
   text += entry("threads",
                 "The calls of rdma_cm, ibv_modify_qp, and waits for events; the posts; where "
                 "messages of the peer were placed, with an arrow from their post if the traces of "

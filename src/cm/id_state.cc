@@ -34,6 +34,7 @@ std::unique_ptr<IdState> IdState::make_request(const sockaddr_storage& source,
   made->use_device();
   set_path(*made);
   made->stage = Stage::requested;
+  made->passive = true;
   return made;
 }
 
@@ -88,7 +89,11 @@ std::size_t IdState::least_private_data(InfinibandPrivateData message) const {
 std::optional<faults::Action> IdState::fault_at(faults::Point step,
                                                 const sockaddr_storage& peer) const {
   device::DeviceFaults* const rules = registry->context()->device().faults();
-  return rules ? rules->connecting(step, device::gid_of(peer)) : std::nullopt;
+  if (!rules) return std::nullopt;
+  // A request arrives at the id that listens.
+  const bool accepts = passive || step == faults::Point::connect_request;
+  const faults::Side side = accepts ? faults::Side::passive : faults::Side::active;
+  return rules->connecting(step, {.peer = device::gid_of(peer), .side = side});
 }
 
 // There is one device with one port and the default partition key, as of an Ethernet adapter.

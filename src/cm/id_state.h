@@ -98,6 +98,7 @@ struct IdState {
   Stage stage = Stage::idle;
   std::shared_ptr<Channel> channel;
   bool synchronous;
+  bool passive = false;  // made by a connection request
   SocketOptions options;
   std::uint16_t requested_ord = 0;  // rdma_conn_param::initiator_depth of connect or accept
   std::shared_ptr<device::DelayedCall> timewait;  // null: no TIMEWAIT_EXIT is due

@@ -79,6 +79,12 @@ constexpr std::array conditions{
                   "ibv_modify_qp, pair, connection, arrival and completion only."},
     ConditionName{"peer=ADDRESS",
                   "Only towards this numeric IP address. Requests, connections, arrivals and "
+                  "completions only. A receive that is posted before its queue pair is connected "
+                  "has no peer, and no side."},
+    ConditionName{"side=SIDE",
+                  "Only at the active side of a connection of rdma_cm, which calls rdma_connect, "
+                  "or only at the passive side, which accepts. Queue pairs that find each other "
+                  "by number have no sides. Steps of rdma_cm, requests, connections, arrivals and "
                   "completions only."},
     ConditionName{"process=NAME", "Only in programs of this name."},
 };

@@ -70,6 +70,7 @@ bool Plan::counts_for(State& state, Point point, const Occurrence& occurrence) c
   if (rule.point != point && !(rule.point == Point::request && is_request(point))) return false;
   if (rule.queue_pair && *rule.queue_pair != occurrence.queue_pair) return false;
   if (rule.peer && *rule.peer != occurrence.peer) return false;
+  if (rule.side != Side::none && rule.side != occurrence.side) return false;
   if (point == Point::connection) return true;  // what follows belongs to its schedule
   // Bytes count from the opening of the device on, also those before the time of the rule.
   state.bytes += occurrence.bytes;

@@ -19,6 +19,7 @@ struct Occurrence {
   std::uint64_t now_ns = 0;
   std::uint32_t queue_pair = 0;
   PeerAddress peer{};  // zero: none
+  Side side = Side::none;
   std::uint64_t bytes = 0;
 };
 

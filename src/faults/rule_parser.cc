@@ -99,12 +99,34 @@ bool read_peer(std::string_view given, Rule& rule) {
   return true;
 }
 
+// client and server are what most programs call their ends.
+bool read_side(std::string_view text, Rule& rule) {
+  if (text == "active" || text == "client") rule.side = Side::active;
+  if (text == "passive" || text == "server") rule.side = Side::passive;
+  return rule.side != Side::none;
+}
+
+// The side that every occurrence of the point has; none: either one.
+Side side_of(Point point) {
+  switch (point) {
+    case Point::resolve_address:
+    case Point::resolve_route:
+    case Point::connect:
+      return Side::active;
+    case Point::connect_request:
+      return Side::passive;
+    default:
+      return Side::none;
+  }
+}
+
 // The points at which a condition can be met.
 enum class Scope : std::uint8_t {
   everywhere,
   repeated,     // that are passed more than once: all but events of the device
   queue_pairs,  // that belong to a queue pair
   peers,        // that have a peer
+  sides,        // of connections of rdma_cm
   requests,     // that carry bytes
 };
 
@@ -121,6 +143,8 @@ bool is_in(Scope scope, Point point) {
              point == Point::connection || point == Point::arrival || point == Point::completion;
     case Scope::peers:
       return request || find_point(name_of(point))->kind == ActionKind::failure;
+    case Scope::sides:
+      return is_in(Scope::peers, point) && point != Point::pair;
     case Scope::requests:
       return request || point == Point::connection;
   }
@@ -152,6 +176,7 @@ constexpr std::array conditions{
               read_after, Scope::everywhere},
     Condition{"qp", "a queue pair number from 0 to 0xffffff", read_queue_pair, Scope::queue_pairs},
     Condition{"peer", "a numeric IP address", read_peer, Scope::peers},
+    Condition{"side", "active (client) or passive (server)", read_side, Scope::sides},
     Condition{"process", "the name of a program, without its folder",
               [](std::string_view text, Rule& rule) {
                 rule.process = text;
@@ -183,6 +208,12 @@ std::optional<Mistake> read_condition(const Word& word, Rule& rule) {
   if (!found->read(word.text.substr(equals + 1), rule)) {
     return Mistake{std::string(name) + "= must be " + std::string(found->allowed),
                    word.offset + equals + 1};
+  }
+  if (rule.side != Side::none && side_of(rule.point) != Side::none &&
+      rule.side != side_of(rule.point)) {
+    return Mistake{std::string(word.text) + " can never be met at " +
+                       std::string(name_of(rule.point)) + ", which only the other side passes",
+                   word.offset};
   }
   // The condition itself is allowed everywhere, but its amount form needs bytes to count.
   if (rule.after_bytes > 0 && !is_in(Scope::requests, rule.point)) {

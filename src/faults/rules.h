@@ -92,6 +92,10 @@ struct Action {
   [[nodiscard]] Failure failure() const { return static_cast<Failure>(value); }
 };
 
+// Which end of a connection of rdma_cm(7) this device is: the one that connects, or the one that
+// accepts. Queue pairs that find each other by number have no sides.
+enum class Side : std::uint8_t { none, active, passive };
+
 // The last 16 bytes of an address, as in a GID; IPv4 addresses are mapped into IPv6.
 using PeerAddress = std::array<std::uint8_t, 16>;
 
@@ -110,7 +114,8 @@ struct Rule {
   std::uint64_t after_bytes = 0;  // of requests that met the other conditions, or of the connection
   std::optional<std::uint32_t> queue_pair;
   std::optional<PeerAddress> peer;
-  std::string process;  // the name of the program; empty: any
+  Side side = Side::none;  // none: no such condition
+  std::string process;     // the name of the program; empty: any
 
   std::string text;  // as the user wrote it
 };

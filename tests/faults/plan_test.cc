@@ -110,6 +110,17 @@ TEST_F(PlanTest, LooksAtTheQueuePairThePeerAndTheProcess) {
   EXPECT_EQ(plan.size(), 2U);
 }
 
+// Queue pairs that find each other by number have no side, and no rule for a side applies.
+TEST_F(PlanTest, LooksAtTheSide) {
+  Plan plan(rules_of("FATAL_ERR at send side=passive; FATAL_ERR at send side=client"), 1, opened_ns,
+            "", false);
+  EXPECT_FALSE(plan.at(Point::send, {.now_ns = opened_ns}));
+  EXPECT_TRUE(plan.at(Point::send, {.now_ns = opened_ns, .side = Side::active}));
+  EXPECT_EQ(plan.counts()[0].occurrences, 0U);
+  EXPECT_TRUE(plan.at(Point::send, {.now_ns = opened_ns, .side = Side::passive}));
+  EXPECT_EQ(plan.counts()[1].occurrences, 1U);
+}
+
 TEST_F(PlanTest, TheFirstRuleThatAppliesCounts) {
   Plan plan(rules_of("EIO at reg-mr nth=2; ENOMEM at reg-mr"), 1, opened_ns, "", false);
   EXPECT_EQ(plan.at(Point::register_memory, {.now_ns = opened_ns})->value, ENOMEM);

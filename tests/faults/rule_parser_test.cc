@@ -82,6 +82,9 @@ TEST(RuleParser, ReadsConditions) {
   EXPECT_EQ((*rule.peer)[12], 192);
   EXPECT_EQ((*rule.peer)[15], 7);
   EXPECT_EQ((*only_rule("FATAL_ERR at send peer=2001:db8::9").peer)[15], 9);
+  EXPECT_EQ(rule.side, Side::none);
+  EXPECT_EQ(only_rule("RNR at arrival side=server").side, Side::passive);
+  EXPECT_EQ(only_rule("REJECT at connect side=active").side, Side::active);
 }
 
 TEST(RuleParser, ReadsSeveralRulesCommentsAndTheSeed) {
@@ -126,6 +129,8 @@ TEST(RuleParser, ShowsThePlaceOfAMistake) {
   EXPECT_EQ(place("EINVAL at post-send qp=0x1000000"), 23U);
   EXPECT_EQ(place("ENOMEM at create-qp sometimes"), 20U);
   EXPECT_EQ(place("PORT_ERR at device nth=2"), 19U);
+  EXPECT_EQ(place("RNR at arrival side=left"), 20U);
+  EXPECT_EQ(place("REJECT at connect side=passive"), 18U);
   EXPECT_EQ(place("REJECT:SOMEHOW at connect"), 7U);
   EXPECT_EQ(place("REJECT: at connect"), 7U);
   EXPECT_EQ(place("DELAY at connect"), 5U);
@@ -152,6 +157,11 @@ TEST(RuleParser, RefusesConditionsThatCannotBeMet) {
   EXPECT_TRUE(refuses("EINVAL at post-send peer=192.0.2.7"));
   EXPECT_TRUE(refuses("REJECT at connect qp=17"));
   EXPECT_FALSE(refuses("REJECT at connect peer=192.0.2.7"));
+  EXPECT_TRUE(refuses("UNREACHABLE at pair side=active"));
+  EXPECT_TRUE(refuses("ENOMEM at reg-mr side=active"));
+  EXPECT_TRUE(refuses("REJECT at connect-request side=active"));
+  EXPECT_TRUE(refuses("ADDR_ERROR at resolve-addr side=server"));
+  EXPECT_FALSE(refuses("TIMEWAIT_EXIT at disconnect side=server"));
   EXPECT_FALSE(refuses("EINVAL at post-send qp=17"));
   EXPECT_FALSE(refuses("FATAL_ERR at recv peer=192.0.2.7"));
   EXPECT_TRUE(error_of("EINVAL at post-send after=1KiB").starts_with("only requests and"));

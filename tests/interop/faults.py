@@ -47,6 +47,13 @@ MORE_CALLS = {
 }
 
 
+# The same for calls of other programs: the program, its options, and what it prints.
+OTHER_CALLS = {
+    "create-srq": ("ibv_srq_pingpong", "Couldn't create SRQ"),
+    "create-comp-channel": ("ibv_uc_pingpong", "Couldn't create completion channel"),
+}
+
+
 def rule(text):
     return ["--fault", text]
 
@@ -55,9 +62,9 @@ def need_text(side, text):
     need(text in side.output, f"{side.name} does not print '{text}':\n{side.output}")
 
 
-def _call(point, printed, words=()):
+def _call(point, printed, words=(), program="ibv_rc_pingpong"):
     def run(stage):
-        side = stage.start("server", "ibv_rc_pingpong", "-g", 0, "-p", harness.free_port(), *words,
+        side = stage.start("server", program, "-g", 0, "-p", harness.free_port(), *words,
                            options=rule(f"ENOMEM at {point} nth=1"))
         side.finish(status=1)
         need_text(side, printed)
@@ -72,6 +79,50 @@ for _point, _printed in CALLS.items():
 
 for _point, (_words, _printed) in MORE_CALLS.items():
     cases.add(f"faults.call.{_point.replace('-', '_')}", _call(_point, _printed, _words))
+
+
+for _point, (_program, _printed) in OTHER_CALLS.items():
+    cases.add(f"faults.call.{_program}.{_point.replace('-', '_')}",
+              _call(_point, _printed, ("-e",), _program))
+
+
+@cases.case("faults.call.create_ah")
+def create_ah(stage):
+    """A client that knows its peer's address, and gets no handle for it."""
+    port = harness.free_port()
+    server = stage.start("server", "ibv_ud_pingpong", "-g", 0, "-p", port)
+    server.await_listening(port)
+    client = stage.start("client", "ibv_ud_pingpong", "-g", 0, "-p", port, "127.0.0.1",
+                         options=rule("ENOMEM at create-ah nth=1"))
+    client.finish(status=1)
+    need_text(client, "Failed to create AH")
+    stage.forget(server)
+
+
+# No program of rdma-core or perftest has a window; pyverbs does.
+_WINDOWS = """
+import pyverbs.enums as e
+from pyverbs.device import Context
+from pyverbs.mr import MW
+from pyverbs.pd import PD
+context = Context(name="weft0")
+domain = PD(context)
+first = MW(domain, e.IBV_MW_TYPE_1)
+print("the first window")
+second = MW(domain, e.IBV_MW_TYPE_1)
+"""
+
+
+@cases.case("faults.call.alloc_mw")
+def alloc_mw(stage):
+    python = "/usr/bin/python3"  # the one that Debian's package is for
+    if not harness.succeeds(python, "-c", "import pyverbs.device"):
+        raise harness.Skip("no python3-pyverbs")
+    side = stage.start("program", python, "-c", _WINDOWS,
+                       options=rule("ENOMEM at alloc-mw nth=2"))
+    side.finish(status=1)
+    need_text(side, "the first window")
+    need_text(side, "Errno: 12, Cannot allocate memory")
 
 
 def pingpong(stage, server_rules=None, client_rules=None, carrier="auto", count=100,
@@ -101,6 +152,20 @@ def _request(status, printed, carrier):
 for _status, _printed in STATUSES.items():
     for _name, _carrier in CARRIERS.items():
         cases.add(f"faults.send.{_status.lower()}.{_name}", _request(_status, _printed, _carrier))
+
+
+def _post_send(error):
+    def run(stage):
+        server, client = pingpong(stage, client_rules=f"{error} at post-send nth=20")
+        client.finish(status=1)
+        need_text(client, "Couldn't post send")
+        stage.forget(server)
+
+    return run
+
+
+for _error in ("ENOMEM", "EINVAL"):
+    cases.add(f"faults.call.post_send.{_error.lower()}", _post_send(_error))
 
 
 def _receive(carrier):
@@ -445,6 +510,113 @@ def _noted(rules, status):
 
 for _name, _values in NOTED.items():
     cases.add(f"faults.noted.{_name}", _noted(*_values))
+
+
+def rping_of(stage, server_options=(), client_options=()):
+    """A server that stays for the next client, and a client."""
+    port = harness.free_port()
+    server = stage.start("server", "rping", "-s", "-P", "-p", port, options=server_options)
+    server.await_listening(port)
+    client = stage.start("client", "rping", "-c", "-a", "127.0.0.1", "-p", port, "-C", 3,
+                         options=client_options)
+    return server, client
+
+
+def pingpong_of(stage, server_options=(), client_options=()):
+    port = harness.free_port()
+    both = ["-g", 0, "-p", port, "-n", 100]
+    server = stage.start("server", "ibv_rc_pingpong", *both, options=server_options)
+    server.await_listening(port)
+    return server, stage.start("client", "ibv_rc_pingpong", *both, "127.0.0.1",
+                               options=client_options)
+
+
+# Two programs, the side with the rule, and the rule. Not all of these programs end by themselves.
+NOTED_EVERYWHERE = {
+    "arrival": (pingpong_of, "server", "RNR:20ms at arrival nth=20"),
+    "receive": (pingpong_of, "server", "LOC_LEN_ERR at recv nth=20"),
+    "overrun": (pingpong_of, "client", "OVERRUN at completion nth=20"),
+    "pair": (pingpong_of, "client", "DELAY:20ms at pair"),
+    "silence": (pingpong_of, "client", "SILENCE at send nth=20"),
+    "resolve_addr": (rping_of, "client", "ADDR_ERROR at resolve-addr"),
+    "resolve_route": (rping_of, "client", "ROUTE_ERROR at resolve-route"),
+    "connect": (rping_of, "client", "REJECT:CONSUMER_DEFINED at connect"),
+    "connect_request": (rping_of, "server", "REJECT at connect-request"),
+    "late_request": (rping_of, "server", "DELAY:20ms at connect-request"),
+    "timewait": (rping_of, "server", "TIMEWAIT_EXIT:20ms at disconnect"),
+    "fin": (rping_of, "server", "FIN at connection after=1KiB"),
+}
+
+
+def _noted_everywhere(start, name, rules):
+    def run(stage):
+        path, stats = stage.scratch("capture.pcapng"), stage.scratch("counters.json")
+        options = [*rule(rules), "--capture", path, "--stats", stats, "--verbose"]
+        sides = dict(zip(("server", "client"), start(stage, **{f"{name}_options": options})))
+        text = f'fault 1 of the rule "{rules}" after '
+        sides[name].expect(re.escape(text))
+        end = time.monotonic() + harness.WAIT_S
+        noted, counted = [], 0
+        while not (len(noted) == 1 and counted == 1):
+            need(time.monotonic() < end, f"the capture has {noted}, the statistics {counted}")
+            sides[name].signal(signal.SIGUSR2)  # writes the statistics, if it has not ended
+            time.sleep(0.02)
+            noted = [each for each in comments(path) if each.startswith(text)]
+            counted = ((harness.json_of(stats) or {}).get("faults") or [{"faults": 0}])[0]["faults"]
+        for side in sides.values():
+            stage.forget(side)
+
+    return run
+
+
+for _name, _values in NOTED_EVERYWHERE.items():
+    cases.add(f"faults.noted.{_name}", _noted_everywhere(*_values))
+
+
+def _one_side(name, other):
+    """Both programs have the rule, as if they were started by one script."""
+    def run(stage):
+        paths = {side: stage.scratch(f"{side}.json") for side in (name, other)}
+        text = rule(f"GENERAL_ERR at send nth=2 side={name}; FATAL_ERR at send process=ping; "
+                    "FATAL_ERR at send peer=192.0.2.7; FATAL_ERR at send after=1GiB")
+        options = {f"{side}_options": [*text, "--stats", path] for side, path in paths.items()}
+        server, client = rping_of(stage, **options)
+        failing, end = {"server": server, "client": client}[name], time.monotonic() + harness.WAIT_S
+        failing.expect(r"failed status 21\b|general error")
+        if name == "client":
+            client.finish(status=None)
+        found = {}
+        while not found.keys() == paths.keys():
+            need(time.monotonic() < end, f"statistics of {list(found)} only")
+            server.signal(signal.SIGUSR2)
+            client.signal(signal.SIGUSR2)
+            time.sleep(0.02)
+            found = {side: content["faults"] for side, path in paths.items()
+                     if (content := harness.json_of(path))}
+        need(found[name][0]["faults"] == 1, str(found))
+        need(found[other][0]["occurrences"] == 0, str(found))
+        # Of the others none applies: rping is no ping, and its peer is another host.
+        for faults in found.values():
+            need(all(each["faults"] == 0 for each in faults[1:]), str(found))
+        stage.forget(server)
+        stage.forget(client)
+
+    return run
+
+
+cases.add("faults.side.client", _one_side("client", "server"))
+cases.add("faults.side.server", _one_side("server", "client"))
+
+
+@cases.case("faults.conditions")
+def conditions(stage):
+    """Only towards this peer, in this program, and when so much was carried."""
+    text = "GENERAL_ERR at send peer=127.0.0.1 process=rping after=64B"
+    server, client = rping_of(stage, client_options=[*rule(text), "--verbose"])
+    # Each Send of rping has 16 bytes.
+    client.expect(rf'fault 1 of the rule "{text}" after 1 of its kind')
+    client.finish(status=None)
+    stage.forget(server)
 
 
 @cases.case("faults.datagram")

@@ -180,8 +180,8 @@ std::uint64_t Pairing::first_pause_ns() const {
 
 // With the lock held.
 void Pairing::look_for_fault() {
-  const auto fault =
-      device_.faults()->connecting(faults::Point::pair, plan_.peer.gid, plan_.local.number);
+  const auto fault = device_.faults()->connecting(faults::Point::pair, {.peer = plan_.peer.gid},
+                                                  plan_.local.number);
   if (!fault) return;
   const bool late = fault->failure() == faults::Failure::delay;
   hidden_until_ns_ =

@@ -16,10 +16,13 @@ namespace {
 static_assert(IBV_WC_LOC_LEN_ERR == 1 && IBV_WC_REM_ACCESS_ERR == 10 && IBV_WC_GENERAL_ERR == 21);
 static_assert(IBV_EVENT_DEVICE_FATAL == 8 && IBV_EVENT_GID_CHANGE == 18);
 
-faults::PeerAddress peer_at(const ibv_gid& gid) {
-  faults::PeerAddress address{};
-  std::copy_n(gid.raw, address.size(), address.begin());
-  return address;
+// At this time.
+faults::Occurrence occurrence_of(const ConnectionEnd& end, std::uint32_t queue_pair,
+                                 std::uint64_t bytes = 0) {
+  faults::Occurrence found{
+      .now_ns = sys::now_ns(), .queue_pair = queue_pair, .side = end.side, .bytes = bytes};
+  std::copy_n(end.peer.raw, found.peer.size(), found.peer.begin());
+  return found;
 }
 
 }  // namespace
@@ -61,20 +64,16 @@ int DeviceFaults::call(faults::Point point, const ibv_qp& qp) {
 }
 
 std::optional<faults::Action> DeviceFaults::request(faults::Point point, const ibv_qp& qp,
-                                                    const ibv_gid& peer, std::uint64_t bytes) {
+                                                    const ConnectionEnd& end, std::uint64_t bytes) {
   if (!plan_.names(point)) return std::nullopt;
-  return plan_.at(
-      point,
-      {.now_ns = sys::now_ns(), .queue_pair = qp.qp_num, .peer = peer_at(peer), .bytes = bytes});
+  return plan_.at(point, occurrence_of(end, qp.qp_num, bytes));
 }
 
-std::unique_ptr<StreamFaults> DeviceFaults::stream(std::uint32_t queue_pair, const ibv_gid& peer) {
+std::unique_ptr<StreamFaults> DeviceFaults::stream(std::uint32_t queue_pair,
+                                                   const ConnectionEnd& end) {
   if (!plan_.names_streams()) return nullptr;
-  const std::uint64_t now_ns = sys::now_ns();
-  auto scheduled =
-      plan_.schedule({.now_ns = now_ns, .queue_pair = queue_pair, .peer = peer_at(peer)});
-  auto made = std::make_unique<StreamFaults>(plan_, queue_pair, std::move(scheduled), now_ns,
-                                             peer_at(peer));
+  const faults::Occurrence begin = occurrence_of(end, queue_pair);
+  auto made = std::make_unique<StreamFaults>(plan_, begin, plan_.schedule(begin));
   const std::lock_guard lock(mutex_);
   // These actions belong to a connection that did not exist yet when their rules applied.
   const auto pending = pending_.find(queue_pair);
@@ -95,11 +94,11 @@ void DeviceFaults::keep_silent(sys::Descriptor connection) {
   silent_.push_back(std::move(connection));
 }
 
-std::optional<faults::Action> DeviceFaults::connecting(faults::Point point, const ibv_gid& peer,
+std::optional<faults::Action> DeviceFaults::connecting(faults::Point point,
+                                                       const ConnectionEnd& end,
                                                        std::uint32_t queue_pair) {
   if (!plan_.names(point)) return std::nullopt;
-  return plan_.at(point,
-                  {.now_ns = sys::now_ns(), .queue_pair = queue_pair, .peer = peer_at(peer)});
+  return plan_.at(point, occurrence_of(end, queue_pair));
 }
 
 void DeviceFaults::on_ready(std::uint32_t /*epoll_events*/) {}

@@ -21,6 +21,12 @@ namespace weft::device {
 
 class Device;
 
+// What rules of faults know of a connection.
+struct ConnectionEnd {
+  ibv_gid peer{};  // the address of the other end; zero while there is none
+  faults::Side side = faults::Side::none;
+};
+
 // Thread-safe. Must be in a std::shared_ptr.
 class DeviceFaults : public Pollable, public std::enable_shared_from_this<DeviceFaults> {
  public:
@@ -36,15 +42,18 @@ class DeviceFaults : public Pollable, public std::enable_shared_from_this<Device
   [[nodiscard]] int call(faults::Point point);
   // The same for a call that posts to a queue pair.
   [[nodiscard]] int call(faults::Point point, const ibv_qp& qp);
-  // What happens to a request that is being posted now, or to its connection. `peer`: a GID.
+  // What happens to a request that is being posted now, or to its connection.
   [[nodiscard]] std::optional<faults::Action> request(faults::Point point, const ibv_qp& qp,
-                                                      const ibv_gid& peer, std::uint64_t bytes);
-  // What happens to a connection at this step of connecting. `peer`: a GID; `queue_pair`: its
-  // number, 0 where there is none yet.
-  [[nodiscard]] std::optional<faults::Action> connecting(faults::Point point, const ibv_gid& peer,
+                                                      const ConnectionEnd& end,
+                                                      std::uint64_t bytes);
+  // What happens to a connection at this step of connecting. `queue_pair`: its number, 0 where
+  // there is none yet.
+  [[nodiscard]] std::optional<faults::Action> connecting(faults::Point point,
+                                                         const ConnectionEnd& end,
                                                          std::uint32_t queue_pair = 0);
   // The faults of a connection that begins now; null where no rule acts on connections.
-  [[nodiscard]] std::unique_ptr<StreamFaults> stream(std::uint32_t queue_pair, const ibv_gid& peer);
+  [[nodiscard]] std::unique_ptr<StreamFaults> stream(std::uint32_t queue_pair,
+                                                     const ConnectionEnd& end);
   // Happens to the connection of this queue pair as soon as it has one.
   void add_pending(std::uint32_t queue_pair, const faults::Action& action);
   // Keeps a TCP connection that is silent for ever, which its queue pair has given up.

@@ -12,8 +12,8 @@ void StreamFaults::on_time(std::uint64_t now_ns) {
   for (const auto& action : std::exchange(at_once_, {})) apply(action, now_ns);
   std::erase_if(scheduled_, [&](const auto& each) {
     // A rule may have both conditions, and then both must be met.
-    if (bytes_ < each.after_bytes || now_ns - began_ns_ < each.after_ns) return false;
-    plan_.happened(each, queue_pair_);
+    if (bytes_ < each.after_bytes || now_ns - begin_.now_ns < each.after_ns) return false;
+    plan_.happened(each, begin_.queue_pair);
     apply(each.action, now_ns);
     return true;
   });
@@ -59,8 +59,9 @@ bool StreamFaults::takes_message(std::uint64_t now_ns) {
   }
   if (ready_ns_ != 0) return false;
   if (!plan_.names(faults::Point::arrival)) return true;
-  const auto action = plan_.at(faults::Point::arrival,
-                               {.now_ns = now_ns, .queue_pair = queue_pair_, .peer = peer_});
+  faults::Occurrence arrival = begin_;
+  arrival.now_ns = now_ns;
+  const auto action = plan_.at(faults::Point::arrival, arrival);
   if (!action) return true;
   const auto duration_ns = static_cast<std::uint64_t>(action->argument);
   ready_ns_ = duration_ns == 0 ? never_ns : now_ns + duration_ns;
@@ -77,7 +78,7 @@ std::optional<std::uint64_t> StreamFaults::new_alarm_ns() {
   std::uint64_t next_ns = state_ == State::silent ? until_ns_ : never_ns;
   if (ready_ns_ != 0) next_ns = std::min(next_ns, ready_ns_);
   for (const auto& each : scheduled_) {
-    if (bytes_ >= each.after_bytes) next_ns = std::min(next_ns, began_ns_ + each.after_ns);
+    if (bytes_ >= each.after_bytes) next_ns = std::min(next_ns, begin_.now_ns + each.after_ns);
   }
   if (next_ns == std::exchange(alarm_ns_, next_ns) || next_ns == never_ns) return std::nullopt;
   return next_ns;

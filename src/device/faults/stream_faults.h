@@ -25,15 +25,10 @@ class StreamFaults {
   };
   static constexpr std::uint64_t never_ns = UINT64_MAX;
 
-  // `plan` must outlive this object.
-  StreamFaults(faults::Plan& plan, std::uint32_t queue_pair,
-               std::vector<faults::Plan::Scheduled> scheduled, std::uint64_t now_ns,
-               const faults::PeerAddress& peer = {})
-      : plan_(plan),
-        queue_pair_(queue_pair),
-        peer_(peer),
-        scheduled_(std::move(scheduled)),
-        began_ns_(now_ns) {}
+  // `plan` must outlive this object. `begin`: of the connection.
+  StreamFaults(faults::Plan& plan, const faults::Occurrence& begin,
+               std::vector<faults::Plan::Scheduled> scheduled)
+      : plan_(plan), begin_(begin), scheduled_(std::move(scheduled)) {}
 
   // Happens at once, before anything else is sent. The plan has counted it.
   void add(const faults::Action& action) { at_once_.push_back(action); }
@@ -69,11 +64,9 @@ class StreamFaults {
   void flip_last_bit();
 
   faults::Plan& plan_;
-  const std::uint32_t queue_pair_;
-  const faults::PeerAddress peer_;
+  const faults::Occurrence begin_;
   std::vector<faults::Plan::Scheduled> scheduled_;  // that is still to happen
   std::vector<faults::Action> at_once_;
-  const std::uint64_t began_ns_;
   std::uint64_t bytes_ = 0;
   State state_ = State::open;
   std::uint64_t since_ns_ = 0;  // silent

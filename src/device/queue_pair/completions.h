@@ -32,10 +32,10 @@ class Completions {
   [[nodiscard]] QueueSlots& send_slots() { return send_slots_; }
   [[nodiscard]] const QueueSlots& send_slots() const { return send_slots_; }
 
-  // Rules of faults act on the completions from here on. `faults` and `peer`, a GID, must outlive
-  // this object.
-  void set_faults(DeviceFaults& faults, const ibv_gid& peer) {
-    late_ = std::make_unique<LateCompletions>(faults, peer);
+  // Rules of faults act on the completions from here on. `faults` and `end` must outlive this
+  // object.
+  void set_faults(DeviceFaults& faults, const ConnectionEnd& end) {
+    late_ = std::make_unique<LateCompletions>(faults, end);
   }
   // Follows what is published from here on; null: nothing does. It outlives this object, or the
   // next call.

@@ -9,7 +9,7 @@ namespace weft::device {
 // (ibv_poll_cq(3)), so a late one holds back those behind it.
 void LateCompletions::add(const ibv_qp& qp, const Completed& completed, std::uint64_t now_ns) {
   Due due{.completed = completed, .due_ns = late_.empty() ? now_ns : late_.back().due_ns};
-  const auto action = faults_.request(faults::Point::completion, qp, peer_, 0);
+  const auto action = faults_.request(faults::Point::completion, qp, end_, 0);
   if (action && action->failure() == faults::Failure::overrun) due.overruns = true;
   if (action && action->failure() == faults::Failure::delay) {
     due.due_ns = std::max(due.due_ns, now_ns + static_cast<std::uint64_t>(action->argument));

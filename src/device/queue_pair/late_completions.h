@@ -22,8 +22,8 @@ struct Completed {
 // Used with the lock of the queue pair held.
 class LateCompletions {
  public:
-  // `faults` and `peer`, a GID, must outlive this object.
-  LateCompletions(DeviceFaults& faults, const ibv_gid& peer) : faults_(faults), peer_(peer) {}
+  // `faults` and `end` must outlive this object.
+  LateCompletions(DeviceFaults& faults, const ConnectionEnd& end) : faults_(faults), end_(end) {}
 
   // A request or receive of `qp` has completed. Completions stay in their order.
   void add(const ibv_qp& qp, const Completed& completed, std::uint64_t now_ns);
@@ -45,7 +45,7 @@ class LateCompletions {
 
  private:
   DeviceFaults& faults_;
-  const ibv_gid& peer_;
+  const ConnectionEnd& end_;
   std::deque<Due> late_;
   std::uint64_t alarm_ns_ = 0;  // 0: none
 };

@@ -325,7 +325,7 @@ QueuePairCounters QueuePair::counters_locked() const {
 }
 
 LiveQueuePair QueuePair::live_locked() {
-  LiveQueuePair live{.peer = parts_.peer,
+  LiveQueuePair live{.peer = parts_.end.peer,
                      .send_depth = parts_.completions.send_slots().taken(),
                      .send_size = parts_.completions.send_slots().capacity(),
                      .receive_depth = parts_.receives.slots().taken(),

@@ -187,7 +187,7 @@ class QueuePair final : public Pollable,
   int post_with_faults(const ibv_send_wr& request, DeviceFaults& faults, QueuePairLock& lock);
   int accept_with_faults(const ibv_send_wr& given, DeviceFaults& faults, QueuePairLock& lock);
   int accept_receive_with_faults(const ibv_recv_wr& request, DeviceFaults& faults);
-  [[nodiscard]] ibv_gid peer_of(const ibv_send_wr& request) const;
+  [[nodiscard]] ConnectionEnd end_of(const ibv_send_wr& request) const;
 
   // States
   int check_attributes(const ibv_qp_attr& attributes, int mask, ibv_qp_state next) const;

@@ -7,6 +7,16 @@
 #include "device/queue_pair/queue_pair.h"
 
 namespace weft::device {
+namespace {
+
+// Queue pairs that find each other by number have no sides: which of them dials is no choice of the
+// program.
+faults::Side side_of(const StreamParameters& parameters, bool paired) {
+  if (paired) return faults::Side::none;
+  return parameters.initiator ? faults::Side::active : faults::Side::passive;
+}
+
+}  // namespace
 
 // The stream of a connection manager ends a search that the program may have begun by itself.
 // rdma_cm reports the queue pair as connected next, so it must be in RTS by then.
@@ -58,7 +68,8 @@ int QueuePair::open_stream(StreamSocket socket, const StreamParameters& paramete
                            QueuePairLock& lock) {
   const StreamCarrier::Driver driver{context().engine(), weak_from_this()};
   const TcpEnds ends = socket.ends();
-  if (ends.known()) parts_.peer = gid_of(ends.remote);
+  if (ends.known()) parts_.end.peer = gid_of(ends.remote);
+  parts_.end.side = side_of(parameters, paired);
   // The dialing end brings its channel with the socket. That of the accepting end has arrived at
   // the device's listener, under the addresses of the TCP connection.
   const bool active = socket.has_channel();
@@ -66,7 +77,7 @@ int QueuePair::open_stream(StreamSocket socket, const StreamParameters& paramete
       active ? socket.take_channel() : context().device().local_listeners().take(ends);
   DeviceFaults* const faults = context().device().faults();
   if (faults) [[unlikely]]
-    socket.set_faults(faults->stream(handle_.qp.qp_num, parts_.peer));
+    socket.set_faults(faults->stream(handle_.qp.qp_num, parts_.end));
   if (DeviceLink* link = context().device().link()) [[unlikely]]
     socket.set_link(link->stream());
   const std::string_view obstacle = LocalCarrier::obstacle(parts_, parameters, ends, channel);

@@ -126,7 +126,7 @@ void QueuePair::apply(const ibv_qp_attr& given, int mask) {
     const Device& device = context().device();
     const bool has_path = given.ah_attr.is_global || device.has_lids();
     PathEnds ends;
-    if (has_path && path_ends(device, given.ah_attr, ends) == 0) parts_.peer = ends.destination;
+    if (has_path && path_ends(device, given.ah_attr, ends) == 0) parts_.end.peer = ends.destination;
   }
   if (mask & IBV_QP_TIMEOUT) attributes.timeout = given.timeout;
   if (mask & IBV_QP_RETRY_CNT) attributes.retry_cnt = given.retry_cnt;

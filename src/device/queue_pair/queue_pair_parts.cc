@@ -34,7 +34,7 @@ QueuePairParts::QueuePairParts(Context& opened, ibv_qp& handle, const ibv_qp_ini
     set_watch(std::make_unique<RequestWatch>(std::make_unique<QueuePairTrace>(file, handle)));
   }
   DeviceFaults* const faults = opened.device().faults();
-  if (faults && faults->names(faults::Point::completion)) completions.set_faults(*faults, peer);
+  if (faults && faults->names(faults::Point::completion)) completions.set_faults(*faults, end);
 }
 
 void QueuePairParts::set_watch(std::unique_ptr<RequestWatch> wanted) {

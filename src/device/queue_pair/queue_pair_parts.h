@@ -80,7 +80,7 @@ struct QueuePairParts {
   Context& context;
   ibv_qp& qp;  // its number, type, state and protection domain
   ibv_qp_attr attributes{};
-  ibv_gid peer{};  // the address of the connection's other end; zero while there is none
+  ConnectionEnd end;  // whose side is known once there is a connection
   iwarp::QueueLimits limits;
   std::unique_ptr<RequestWatch> watch;  // null: no trace, and no `weft top` looks
   Completions completions;

@@ -104,7 +104,7 @@ int QueuePair::accept_with_faults(const ibv_send_wr& given, DeviceFaults& faults
   const bool fits = given.num_sge >= 0 && std::cmp_less_equal(given.num_sge, limits::max_slices);
   if (!point || !fits || handle_.qp.state != IBV_QPS_RTS) return accept_one(given, lock);
   const auto action =
-      faults.request(*point, handle_.qp, peer_of(given), length_of(given.sg_list, given.num_sge));
+      faults.request(*point, handle_.qp, end_of(given), length_of(given.sg_list, given.num_sge));
   if (!action) return accept_one(given, lock);
   if (action->kind == faults::ActionKind::failure &&
       action->failure() == faults::Failure::queue_pair_fatal) {
@@ -126,11 +126,11 @@ int QueuePair::accept_with_faults(const ibv_send_wr& given, DeviceFaults& faults
   return failed;
 }
 
-ibv_gid QueuePair::peer_of(const ibv_send_wr& request) const {
-  if (!is_datagram()) return parts_.peer;
+ConnectionEnd QueuePair::end_of(const ibv_send_wr& request) const {
+  if (!is_datagram()) return parts_.end;
   if (!request.wr.ud.ah) return {};
-  return gid_of(
-      AddressHandle::of(request.wr.ud.ah)->route_to(request.wr.ud.remote_qpn).destination);
+  return {.peer = gid_of(
+              AddressHandle::of(request.wr.ud.ah)->route_to(request.wr.ud.remote_qpn).destination)};
 }
 
 // Checks the places of the queue here, because a request that is built and completed keeps its
@@ -348,7 +348,7 @@ int QueuePair::accept_receive_with_faults(const ibv_recv_wr& request, DeviceFaul
   const bool fits =
       request.num_sge >= 0 && std::cmp_less_equal(request.num_sge, limits::max_slices);
   if (!fits) return EINVAL;
-  const auto action = faults.request(faults::Point::receive, handle_.qp, parts_.peer,
+  const auto action = faults.request(faults::Point::receive, handle_.qp, parts_.end,
                                      length_of(request.sg_list, request.num_sge));
   if (!action) return parts_.receives.post(request);
   const FailingReceive failing(request);
