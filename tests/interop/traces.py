@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 
 import cases
 import counted
@@ -233,6 +234,38 @@ def waits(stage):
     need(_spans(trace, "wait", "no receive is posted") == 1, "no wait for a receive")
     marks = [event["name"] for event in trace["traceEvents"] if event.get("cat") == "fault"]
     need(len(marks) == 1 and "RNR" in marks[0], f"marks: {marks}")
+
+
+@cases.case("traces.waits_on_the_same_host")
+def waits_on_the_same_host(stage):
+    """A receiver that is stopped: the sender waits, until it goes on."""
+    path = stage.scratch("client.json")
+    port = harness.free_port()
+    both = ["-F", "-p", port, "-s", 1 << 20, "-D", 600]
+    server = stage.start("server", "ib_send_bw", *both)
+    server.await_listening(port)
+    client = stage.start("client", "ib_send_bw", *both, "127.0.0.1",
+                         options=["--trace", path, "--same-host", "require"])
+
+    def await_event(pattern):
+        end = time.monotonic() + harness.WAIT_S
+        while True:
+            if os.path.exists(path):
+                with open(path, "rb") as file:
+                    if re.search(pattern, file.read()):
+                        return
+            need(time.monotonic() < end, f"the trace never has {pattern}")
+            time.sleep(0.02)
+
+    causes = rb'"name":"(the peer has no receive|no room in the peer\'s inbox)"'
+    await_event(rb'"status":"SUCCESS"')
+    server.signal(signal.SIGSTOP)
+    await_event(rb'"ph":"b","cat":"wait",' + causes)
+    server.signal(signal.SIGCONT)
+    await_event(rb'"ph":"e","cat":"wait",' + causes)
+    stage.forget(client)
+    stage.forget(server)
+    requests(read(path))
 
 
 @cases.case("traces.second_process")

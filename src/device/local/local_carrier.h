@@ -91,6 +91,7 @@ class LocalCarrier final : public Carrier {
   void look_for_end();
   void note_refused();
   void keep_time();
+  void trace_waits();
   void finish(iwarp::EndReason reason, std::optional<ibv_event_type> event, inbox::End reported);
   void flush_requests();
   [[nodiscard]] bool fails_later() const;

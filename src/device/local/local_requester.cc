@@ -260,9 +260,11 @@ void LocalRequester::receive_found() {
 
 // Where there is none, the peer wakes this end when it has read messages.
 bool LocalRequester::room_for(std::size_t payload_bytes) {
+  awaits_room_ = false;
   if (connection_.has_room(payload_bytes)) return true;
   connection_.peer().wants_room.store(1, std::memory_order_seq_cst);
-  return connection_.has_room(payload_bytes);
+  awaits_room_ = !connection_.has_room(payload_bytes);
+  return !awaits_room_;
 }
 
 // --- Reads and Writes ----------------------------------------------------------------------------

@@ -52,6 +52,8 @@ class LocalRequester {
   void add_counters(QueuePairCounters& counters) const { wait_.add_counters(counters); }
   // Whether a Send waits for a receive of the peer.
   [[nodiscard]] bool awaits_receive() const { return wait_.waits(); }
+  // Whether a request waits for room in the peer's inbox.
+  [[nodiscard]] bool awaits_room() const { return awaits_room_; }
 
   // A request has failed, so the connection must end.
   struct Failure {
@@ -109,6 +111,7 @@ class LocalRequester {
   std::deque<StoredRequest> pending_;
   std::optional<Failure> failure_;
   std::optional<std::uint8_t> retries_;
+  bool awaits_room_ = false;
   bool reply_awaited_ = false;              // by the oldest pending request
   bool stored_ = false;                     // the request that executes is the oldest pending one
   std::uint64_t requests_ = 0;              // for an access, since the beginning

@@ -73,8 +73,9 @@ std::string_view kind_name(QueuePairTrace::Kind kind) {
 }
 
 std::string_view wait_name(QueuePairTrace::Wait cause) {
-  constexpr std::array<std::string_view, 3> names{
-      "no room in TCP", "the peer cannot hold more messages", "no receive is posted"};
+  constexpr std::array<std::string_view, 5> names{
+      "no room in TCP", "the peer cannot hold more messages", "no receive is posted",
+      "the peer has no receive", "no room in the peer's inbox"};
   return names[static_cast<std::size_t>(cause)];
 }
 

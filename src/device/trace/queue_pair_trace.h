@@ -45,7 +45,13 @@ class QueuePairTrace {
   // A message of the peer is placed here, or its Read or atomic is carried out.
   void placed(Kind kind);
   // What a queue pair may wait for.
-  enum class Wait : std::uint8_t { room, credits, receive };
+  enum class Wait : std::uint8_t {
+    room,
+    credits,
+    receive,
+    peer_receive,  // on the same host, where the sender waits for the receive
+    inbox,         // the same
+  };
   // Whether it does so from now on. Does nothing where that is known.
   void waits(Wait cause, bool waits);
 
@@ -95,7 +101,7 @@ class QueuePairTrace {
   std::string there_;
   Counts counts_sent_{};
   Counts counts_placed_{};
-  std::array<Waiting, 3> waiting_{};  // by Wait
+  std::array<Waiting, 5> waiting_{};  // by Wait
   std::uint64_t first_of_connection_ = 0;
   std::uint64_t sent_ = 0;      // requests before this one have their mark "wire"
   std::uint64_t early_ns_ = 0;  // when the request that is being posted was carried out; or 0
