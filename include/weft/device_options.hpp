@@ -75,6 +75,9 @@ struct DeviceOptions {
   // Bytes of one connection for Sends that find no receive, with roce: 0 to 2^30; no value: 2^20.
   std::optional<std::uint32_t> hold_bytes{};
   DeviceLimits limits{};  // override those of `adapter`
+  // WEFT_CHECK: 1 or fatal; empty or 0: none. Checks are those of the whole process, and begin
+  // with the first call that names them. They need libweft.
+  std::string check{};
 
   // The options that the environment of this process sets; defaults for the others. Throws
   // Error(EINVAL) that names the first variable with a wrong value.

@@ -46,6 +46,12 @@ constexpr std::array table{
              "request is fully executed and a work completion has been retrieved\"",
              "The peer receives the old bytes, the new ones, or a mixture; a retransmission may "
              "send other bytes than the first attempt."},
+    RuleText{Rule::changed_receive, "changed-receive",
+             "the memory of a receive was changed before its completion was polled",
+             "ibv_post_recv(3): \"The buffers used by a WR can only be safely reused after WR the "
+             "request is fully executed and a work completion has been retrieved\"",
+             "What the program writes and what the message brings overwrite each other, in either "
+             "order."},
     RuleText{Rule::posted_region, "posted-region",
              "a region was deregistered while requests that use it were under way",
              "ibv_dereg_mr(3), ibv_post_send(3); IBA 10.6 \"Memory Management\"",
@@ -100,6 +106,10 @@ constexpr std::array table{
              "ibv_poll_cq(3), ibv_destroy_qp(3)",
              "They are lost with their queue. The program does not know whether the requests "
              "succeeded."},
+    RuleText{Rule::undefined_field, "undefined-field",
+             "a field of a completion was read that is not valid for its status or opcode",
+             "ibv_poll_cq(3): \"Not all wc attributes are always valid\"; ibv_create_cq_ex(3)",
+             "The field has what an earlier completion left there, or any other value."},
     RuleText{
         Rule::unacknowledged_event, "unacknowledged-event",
         "an object is destroyed before its events are acknowledged",

@@ -45,6 +45,7 @@ struct Checker {
   CompletionAccounts completions;
   EventAccounts events;
   Requests requests;
+  Writers writers;
 };
 
 // Only for functions that are reached while the checker exists.

@@ -181,25 +181,45 @@ void check_receives(Call& call, ibv_qp* qp) {
               "The queue pair is destroyed here", {maker_of(qp, "It was made here")});
 }
 
-// The pattern is the one of memory that was never set: it is no valid opcode and a very large
-// length.
-void poison(ibv_wc& completion) {
+bool is_defined(const ibv_wc& completion, ibv_qp_type type, Field field) {
+  if (completion.status != IBV_WC_SUCCESS) return false;
+  switch (field) {
+    case Field::opcode:
+    case Field::wc_flags:
+      return true;
+    case Field::byte_len:
+      return completion.opcode != IBV_WC_SEND && completion.opcode != IBV_WC_RDMA_WRITE;
+    case Field::imm_data:
+      return (completion.wc_flags & (IBV_WC_WITH_IMM | IBV_WC_WITH_INV)) != 0;
+    case Field::src_qp:
+    case Field::slid:
+    case Field::sl:
+    case Field::dlid_path_bits:
+      return type != IBV_QPT_RC && type != IBV_QPT_UC;
+  }
+  return true;
+}
+
+void poison(ibv_wc& completion, ibv_qp_type type) {
   ibv_wc unset;
-  std::memset(static_cast<void*>(&unset), 0xA5, sizeof unset);
-  if (completion.status != IBV_WC_SUCCESS) {
-    unset.wr_id = completion.wr_id;
-    unset.status = completion.status;
-    unset.vendor_err = completion.vendor_err;
-    unset.qp_num = completion.qp_num;
-    completion = unset;
-    return;
-  }
-  if ((completion.wc_flags & (IBV_WC_WITH_IMM | IBV_WC_WITH_INV)) == 0) {
-    completion.imm_data = unset.imm_data;
-  }
-  if (completion.opcode == IBV_WC_SEND || completion.opcode == IBV_WC_RDMA_WRITE) {
-    completion.byte_len = unset.byte_len;
-  }
+  std::memset(static_cast<void*>(&unset), undefined_byte, sizeof unset);
+  const auto keep = [&](Field field, auto ibv_wc::*member) {
+    if (is_defined(completion, type, field)) unset.*member = completion.*member;
+  };
+  unset.wr_id = completion.wr_id;
+  unset.status = completion.status;
+  unset.vendor_err = completion.vendor_err;
+  unset.qp_num = completion.qp_num;
+  keep(Field::opcode, &ibv_wc::opcode);
+  keep(Field::byte_len, &ibv_wc::byte_len);
+  keep(Field::imm_data, &ibv_wc::imm_data);
+  keep(Field::wc_flags, &ibv_wc::wc_flags);
+  keep(Field::src_qp, &ibv_wc::src_qp);
+  keep(Field::slid, &ibv_wc::slid);
+  keep(Field::sl, &ibv_wc::sl);
+  keep(Field::dlid_path_bits, &ibv_wc::dlid_path_bits);
+  if (completion.status == IBV_WC_SUCCESS) unset.pkey_index = completion.pkey_index;
+  completion = unset;
 }
 
 }  // namespace weft::check

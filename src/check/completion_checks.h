@@ -26,7 +26,22 @@ void check_acknowledged(Call& call, const ibv_cq* cq);
 void check_events_acknowledged(Call& call, const void* object);
 // Before a queue pair is destroyed: whether messages of the peer found no receive.
 void check_receives(Call& call, ibv_qp* qp);
-// Sets the fields of a completion that ibv_poll_cq(3) does not define to a pattern.
-void poison(ibv_wc& completion);
+
+// The fields of a completion that ibv_poll_cq(3) does not define for each one.
+enum class Field : std::uint8_t {
+  opcode,
+  byte_len,
+  imm_data,
+  wc_flags,
+  src_qp,
+  slid,
+  sl,
+  dlid_path_bits,
+};
+[[nodiscard]] bool is_defined(const ibv_wc& completion, ibv_qp_type type, Field field);
+// What undefined fields are filled with: it gives no valid opcode and a very large length.
+inline constexpr int undefined_byte = 0xA5;
+// Fills those of a completion of a queue pair of this type.
+void poison(ibv_wc& completion, ibv_qp_type type);
 
 }  // namespace weft::check

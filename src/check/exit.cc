@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <utility>
 
@@ -65,6 +66,11 @@ void check_exit() {
   if (status < 0) return;
   std::fflush(nullptr);
   _exit(status);
+}
+
+void check_at_exit() {
+  static const int registered = std::atexit(check_exit);
+  (void)registered;
 }
 
 }  // namespace weft::check

@@ -64,56 +64,12 @@ int poll_cq(ibv_cq* cq, int entries, ibv_wc* completions) {
   if (polled > 0) (void)call.stack();  // looks for a signal handler
   for (int i = 0; i < polled; ++i) {
     note_polled(cq, completions[i].status);
-    if (check_completion(call, completions[i])) poison(completions[i]);
+    if (const auto type = check_completion(call, completions[i])) poison(completions[i], *type);
   }
   return polled;
 }
 
-// --- ibv_start_poll(3) ---------------------------------------------------------------------------
-
-// All extended queues of the device have the same functions.
-ibv_cq_ex& polling_below() {
-  static ibv_cq_ex functions{};
-  return functions;
-}
-
-// Fields that the program has not asked for have no reader.
-void check_current(Call& call, ibv_cq_ex* cq) {
-  note_polled(ibv_cq_ex_to_cq(cq), cq->status);
-  if (!cq->read_qp_num) return;
-  ibv_wc completion{};
-  completion.wr_id = cq->wr_id;
-  completion.status = cq->status;
-  completion.opcode = cq->read_opcode(cq);
-  completion.qp_num = cq->read_qp_num(cq);
-  check_completion(call, completion);
-}
-
-int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attributes) {
-  Call call("ibv_start_poll");
-  if (!call.may_use(cq)) return EINVAL;
-  const int failed = polling_below().start_poll(cq, attributes);
-  if (failed == 0) check_current(call, cq);
-  if (failed == ENOENT) note_drained(ibv_cq_ex_to_cq(cq));
-  return failed;
-}
-
-int next_poll(ibv_cq_ex* cq) {
-  Call call("ibv_next_poll");
-  const int failed = polling_below().next_poll(cq);
-  if (failed == 0) check_current(call, cq);
-  if (failed == ENOENT) note_drained(ibv_cq_ex_to_cq(cq));
-  return failed;
-}
-
 }  // namespace
-
-void hook_polling(ibv_cq_ex& cq) {
-  polling_below().start_poll = cq.start_poll;
-  polling_below().next_poll = cq.next_poll;
-  cq.start_poll = start_poll;
-  cq.next_poll = next_poll;
-}
 
 void hook_context(ibv_context* context) {
   verbs_context* const extended = context ? verbs_get_ctx(context) : nullptr;

@@ -22,6 +22,14 @@ ibv_context* open_device(ibv_device* device) {
   return context;
 }
 
+// A device of its own.
+ibv_context* open_configured(const DeviceOptions& options, std::string& why) {
+  Call call("weft::verbs::open_own_device");
+  ibv_context* const context = below().open_configured(options, why);
+  note_context(call, context);
+  return context;
+}
+
 // Objects that are left stay live, and are reported when the program ends.
 int close_device(ibv_context* context) {
   Call call("ibv_close_device");
@@ -52,6 +60,7 @@ int dealloc_pd(ibv_pd* pd) {
 
 void hook_devices(provider::Table& table) {
   table.open_device = open_device;
+  table.open_configured = open_configured;
   table.close_device = close_device;
   table.alloc_pd = alloc_pd;
   table.dealloc_pd = dealloc_pd;

@@ -51,10 +51,13 @@ ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context, ibv_comp_
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) {
   Call call("ibv_create_cq_ex");
   if (!call.may_use(context)) return errno = EINVAL, nullptr;
-  ibv_cq_ex* const cq = checker().below.extended.create_cq_ex(context, attributes);
+  // What completions are matched with, also where the program does not ask for it.
+  ibv_cq_init_attr_ex more = *attributes;
+  more.wc_flags |= IBV_WC_EX_WITH_QP_NUM | IBV_WC_EX_WITH_BYTE_LEN;
+  ibv_cq_ex* const cq = checker().below.extended.create_cq_ex(context, &more);
   if (cq) {
     note_queue(call, ibv_cq_ex_to_cq(cq));
-    hook_polling(*cq);
+    hook_polling(*cq, attributes->wc_flags);
   }
   return cq;
 }

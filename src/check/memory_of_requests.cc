@@ -10,6 +10,7 @@
 
 #include "base/crc32c.h"
 #include "base/guarded_memory.h"
+#include "check/completion_checks.h"
 
 namespace weft::check {
 namespace {
@@ -158,6 +159,127 @@ std::optional<std::uint32_t> checksum_of(std::span<const ibv_sge> pieces) {
     if (!read) return std::nullopt;
   }
   return checksum.value();
+}
+
+MemoryRanges ranges_of(std::span<const ibv_sge> pieces) {
+  MemoryRanges ranges;
+  for (const ibv_sge& piece : pieces) {
+    if (piece.length == 0) continue;
+    const std::uint64_t address = memory_of(piece);
+    if (address == 0) return {};
+    ranges.push_back({address, piece.length});
+  }
+  return ranges;
+}
+
+namespace {
+
+constexpr std::size_t compared_bytes = 64;
+
+// Calls `each` with the address and the checksum of each block, until it returns false. False if
+// the memory cannot be read. A block may lie in several ranges.
+template <typename Each>
+bool for_each_block(const MemoryRanges& ranges, Each each) {
+  std::uint64_t left = whole_bytes;
+  std::array<std::byte, compared_bytes> block;
+  std::size_t filled = 0;
+  std::uint64_t begin = 0;
+  const auto flush = [&] {
+    const bool more = each(begin, crc32c(Bytes(block.data(), filled)));
+    filled = 0;
+    return more;
+  };
+  for (const MemoryRange& range : ranges) {
+    for (std::uint64_t at = 0; at < range.bytes && left > 0;) {
+      const auto part = static_cast<std::size_t>(
+          std::min({range.bytes - at, left, std::uint64_t{block.size() - filled}}));
+      if (filled == 0) begin = range.first + at;
+      const auto* from = reinterpret_cast<const void*>(range.first + at);
+      if (!guarded_load(block.data() + filled, from, part)) return false;
+      filled += part;
+      at += part;
+      left -= part;
+      if (filled == block.size() && !flush()) return true;
+    }
+  }
+  if (filled > 0) flush();
+  return true;
+}
+
+}  // namespace
+
+std::vector<std::uint32_t> block_checksums(const MemoryRanges& ranges) {
+  std::vector<std::uint32_t> blocks;
+  const bool read = for_each_block(ranges, [&](std::uint64_t, std::uint32_t checksum) {
+    blocks.push_back(checksum);
+    return true;
+  });
+  return read ? blocks : std::vector<std::uint32_t>{};
+}
+
+std::optional<std::uint64_t> changed_behind(const MemoryRanges& ranges,
+                                            const std::vector<std::uint32_t>& blocks,
+                                            std::uint64_t placed) {
+  const std::uint64_t first = (placed + compared_bytes - 1) / compared_bytes;
+  if (first >= blocks.size()) return std::nullopt;
+  std::optional<std::uint64_t> changed;
+  std::size_t number = 0;
+  const bool read = for_each_block(ranges, [&](std::uint64_t at, std::uint32_t checksum) {
+    if (number >= first && number < blocks.size() && blocks[number] != checksum) changed = at;
+    ++number;
+    return !changed;
+  });
+  return read ? changed : std::nullopt;
+}
+
+// The receive is over, and not among the posted ones any more.
+bool may_be_written_by_others(const Request& receive) {
+  Checker& state = checker();
+  const std::lock_guard lock(state.mutex);
+  if (state.requests.any_writes(receive.writes)) return true;
+  if (state.writers.any_since(receive.posted_at, receive.writes, receive.ended_at)) return true;
+  return std::any_of(receive.writes.begin(), receive.writes.end(), [&](const MemoryRange& range) {
+    return state.regions.any_for_peers(range.first, range.bytes);
+  });
+}
+
+FilledMemory::FilledMemory(const MemoryRanges& ranges, std::uint64_t remote_address,
+                           std::uint32_t rkey) {
+  constexpr std::uint64_t end_bytes = whole_bytes / 4;
+  std::uint64_t source = remote_address;
+  {
+    const std::lock_guard lock(checker().mutex);
+    const MemoryRegion* region = checker().regions.find(rkey);
+    if (region && region->memory != 0) source = region->memory + (remote_address - region->first);
+  }
+  std::uint64_t bytes = 0;
+  for (const MemoryRange& range : ranges) bytes += range.bytes;
+  const MemoryRanges from{{source, bytes}};
+  if (overlap(ranges, from)) return;
+  for (const MemoryRange& range : ranges) {
+    if (range.bytes <= whole_bytes) {
+      fill(range.first, range.bytes);
+    } else {
+      fill(range.first, end_bytes);
+      fill(range.first + range.bytes - end_bytes, end_bytes);
+    }
+  }
+}
+
+void FilledMemory::fill(std::uint64_t first, std::uint64_t bytes) {
+  std::vector<std::byte> old(bytes);
+  const std::vector<std::byte> pattern(bytes, std::byte{undefined_byte});
+  auto* const at = reinterpret_cast<void*>(first);
+  if (!guarded_load(old.data(), at, bytes)) return;
+  if (!guarded_store(at, pattern.data(), bytes)) return;
+  saved_.push_back({first, std::move(old)});
+}
+
+void FilledMemory::restore() const {
+  for (auto saved = saved_.rbegin(); saved != saved_.rend(); ++saved) {
+    (void)guarded_store(reinterpret_cast<void*>(saved->first), saved->bytes.data(),
+                        saved->bytes.size());
+  }
 }
 
 }  // namespace weft::check

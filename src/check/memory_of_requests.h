@@ -3,10 +3,12 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "check/checker.h"
 
@@ -25,6 +27,39 @@ void check_pieces(Call& call, std::span<const ibv_sge> pieces, const Use& use);
 // A checksum of the memory of the pieces: of all of it up to 64 KiB, else of samples. Nothing if
 // memory cannot be read, or a key is not valid.
 [[nodiscard]] std::optional<std::uint32_t> checksum_of(std::span<const ibv_sge> pieces);
+
+// Where the pieces are in this process. Empty if a key is not valid, or the memory is elsewhere.
+[[nodiscard]] MemoryRanges ranges_of(std::span<const ibv_sge> pieces);
+
+// Checksums of the memory, taken as one sequence of bytes, for each 64 bytes of its first 64 KiB.
+// Empty if it cannot be read.
+[[nodiscard]] std::vector<std::uint32_t> block_checksums(const MemoryRanges& ranges);
+// The address of the first block behind the first `placed` bytes that has another checksum now.
+[[nodiscard]] std::optional<std::uint64_t> changed_behind(const MemoryRanges& ranges,
+                                                          const std::vector<std::uint32_t>& blocks,
+                                                          std::uint64_t placed);
+// Whether peers, or other requests, may have written to the memory of a receive while it was
+// posted.
+[[nodiscard]] bool may_be_written_by_others(const Request& receive);
+
+// The memory of a Read that is about to be posted, filled with a pattern, so that a program that
+// looks at it too early finds no old data that happen to be right. Of memory of more than 64 KiB
+// the first and the last 16 KiB. Nothing is filled where the Read reads from there.
+class FilledMemory {
+ public:
+  FilledMemory(const MemoryRanges& ranges, std::uint64_t remote_address, std::uint32_t rkey);
+  // The request was not posted.
+  void restore() const;
+
+ private:
+  void fill(std::uint64_t first, std::uint64_t bytes);
+
+  struct Saved {
+    std::uint64_t first = 0;
+    std::vector<std::byte> bytes;
+  };
+  std::vector<Saved> saved_;
+};
 
 // Reports a region whose memory is not mapped any more, or only in part: before it is deregistered.
 void check_mapped(Call& call, const ibv_mr& mr);

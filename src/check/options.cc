@@ -31,8 +31,13 @@ bool read_status(std::string_view value, Options& options) {
 }
 
 Options read_options() {
-  Options options;
+  Options options = read_other_options();
   if (!read_mode(variable("WEFT_CHECK"), options)) return {};
+  return options;
+}
+
+Options read_other_options() {
+  Options options;
   (void)read_status(variable("WEFT_CHECK_STATUS"), options);
   options.report_path = variable("WEFT_CHECK_REPORT");
   options.suppressions_path = variable("WEFT_CHECK_SUPPRESSIONS");

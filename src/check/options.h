@@ -25,5 +25,7 @@ inline constexpr int fatal_status = 66;
 // From the environment. A value that is not valid counts as not set: `weft run` and the device
 // report it.
 [[nodiscard]] Options read_options();
+// Without WEFT_CHECK itself, for programs that choose the mode in code.
+[[nodiscard]] Options read_other_options();
 
 }  // namespace weft::check

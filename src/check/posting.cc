@@ -169,10 +169,15 @@ PostedSends::PostedSends(Call& call, QueuePairAccount& account, const ibv_send_w
                     .request = describe(request, account.number)});
     }
     if (!writes_locally(request.opcode)) request.checksum = checksum_of(request.pieces);
+    if (writes_locally(request.opcode)) request.writes = ranges_of(request.pieces);
+    if (request.opcode == IBV_WR_RDMA_READ && account.qp->state == IBV_QPS_RTS) {
+      filled_.emplace_back(request.writes, request.remote_address, request.rkey);
+    }
     check_size(call, *given, account);
     const bool signaled = request.signaled;
     {
       const std::lock_guard lock(state.mutex);
+      request.posted_at = state.writers.begin();
       account.sends.push_back(std::move(request));
       ++count_;
       if (signaled) state.completions.add_outstanding(account.qp->send_cq, 1);
@@ -181,13 +186,27 @@ PostedSends::PostedSends(Call& call, QueuePairAccount& account, const ibv_send_w
   }
 }
 
+// The memory of Reads that were not posted becomes what it was, the newest first.
+void PostedSends::restore(const ibv_send_wr* bad) {
+  std::size_t reads = 0;
+  for (const ibv_send_wr* given = first_; given && given != bad; given = given->next) {
+    if (given->opcode == IBV_WR_RDMA_READ) ++reads;
+  }
+  while (filled_.size() > reads) {
+    filled_.back().restore();
+    filled_.pop_back();
+  }
+}
+
 void PostedSends::finish(int failed, const ibv_send_wr* bad) {
   if (failed == 0) return;
   const KeptErrno kept;
+  restore(bad);
   std::size_t posted = 0;
   for (const ibv_send_wr* given = first_; given && given != bad; given = given->next) ++posted;
   {
     const std::lock_guard lock(checker().mutex);
+    // Those that were not posted have written nothing.
     for (; count_ > posted && !account_.sends.empty(); --count_) {
       const std::int64_t change = account_.sends.back().signaled ? -1 : 0;
       checker().completions.add_outstanding(account_.qp->send_cq, change);
@@ -213,8 +232,11 @@ PostedReceives::PostedReceives(Call& call, QueuePairAccount* account, SharedRece
                  {.domain = domain,
                   .writes = true,
                   .request = fmt::format("Receive {:#x} on {}", request.wr_id, place)});
+    request.writes = ranges_of(request.pieces);
+    request.blocks = block_checksums(request.writes);
     {
       const std::lock_guard lock(checker().mutex);
+      request.posted_at = checker().writers.begin();
       queue().push_back(std::move(request));
       ++count_;
       if (account) checker().completions.add_outstanding(account->qp->recv_cq, 1);
@@ -261,6 +283,7 @@ std::vector<Request> take_sends(QueuePairAccount& account, const ibv_wc& complet
                                       [](const Request& request) { return request.signaled; });
   checker().completions.add_outstanding(account.qp->send_cq, -signaled);
   account.sends.erase(account.sends.begin(), own + 1);
+  for (const Request& request : taken) checker().writers.end(request.writes);
   return taken;
 }
 
@@ -300,13 +323,18 @@ void check_send_completion(Call& call, QueuePairAccount& account, const ibv_wc& 
   }
 }
 
-// Nothing if it is not known.
-std::optional<Request> take_receive(std::deque<Request>& receives, std::uint64_t wr_id) {
-  const auto own = std::find_if(receives.begin(), receives.end(),
-                                [&](const Request& request) { return request.wr_id == wr_id; });
+// Nothing if it is not known. Of several with one number it may be another one than that which has
+// completed: completions of a shared queue, and those that several threads poll, come in any order.
+std::optional<Request> take_receive(std::deque<Request>& receives, bool& ambiguous,
+                                    std::uint64_t wr_id) {
+  const auto is_it = [&](const Request& request) { return request.wr_id == wr_id; };
+  const auto own = std::find_if(receives.begin(), receives.end(), is_it);
   if (own == receives.end()) return std::nullopt;
+  ambiguous = ambiguous || std::any_of(own + 1, receives.end(), is_it);
   Request taken = std::move(*own);
   receives.erase(own);
+  taken.ended_at = checker().writers.end(taken.writes);
+  if (ambiguous) taken.blocks.clear();
   return taken;
 }
 
@@ -315,15 +343,33 @@ std::optional<Request> take_receive(QueuePairAccount& account, std::uint64_t wr_
   const std::lock_guard lock(state.mutex);
   if (account.qp->srq) {
     const auto shared = state.requests.find(account.qp->srq);
-    return shared ? take_receive(shared->receives, wr_id) : std::nullopt;
+    return shared ? take_receive(shared->receives, shared->ambiguous, wr_id) : std::nullopt;
   }
-  auto taken = take_receive(account.receives, wr_id);
+  auto taken = take_receive(account.receives, account.ambiguous, wr_id);
   if (taken) state.completions.add_outstanding(account.qp->recv_cq, -1);
   return taken;
 }
 
+// The bytes behind the message, which nothing but the program may have changed.
+void check_receive_unchanged(Call& call, const Request& request, const ibv_wc& completion) {
+  if (completion.status != IBV_WC_SUCCESS) return;
+  // The data of a Write are not in the receive.
+  const bool placed = completion.opcode == IBV_WC_RECV;
+  const auto changed = changed_behind(request.writes, request.blocks,
+                                      placed ? std::uint64_t{completion.byte_len} : 0);
+  if (!changed || may_be_written_by_others(request)) return;
+  call.report(
+      Rule::changed_receive,
+      fmt::format("The memory of receive {:#x} on queue pair {:#x} was changed at {:#x}, behind "
+                  "the end of its message, between its post and the poll that returned its "
+                  "completion.",
+                  completion.wr_id, completion.qp_num, *changed),
+      "Its completion was polled here", {{"It was posted here", request.posted}});
+}
+
 void check_receive_completion(Call& call, QueuePairAccount& account, const ibv_wc& completion) {
   const auto taken = take_receive(account, completion.wr_id);
+  if (taken) check_receive_unchanged(call, *taken, completion);
   if (!taken || completion.status != IBV_WC_LOC_LEN_ERR) return;
   std::uint64_t bytes = 0;
   for (const ibv_sge& piece : taken->pieces) bytes += piece.length;
@@ -337,20 +383,21 @@ void check_receive_completion(Call& call, QueuePairAccount& account, const ibv_w
 
 }  // namespace
 
-bool check_completion(Call& call, const ibv_wc& completion) {
+std::optional<ibv_qp_type> check_completion(Call& call, const ibv_wc& completion) {
   Checker& state = checker();
   std::shared_ptr<QueuePairAccount> account;
   {
     const std::lock_guard lock(state.mutex);
     account = state.requests.find(completion.qp_num);
   }
-  if (!account) return false;
+  if (!account) return std::nullopt;
+  const ibv_qp_type type = account->qp->qp_type;
   if ((completion.opcode & IBV_WC_RECV) == 0) {
     check_send_completion(call, *account, completion);
   } else {
     check_receive_completion(call, *account, completion);
   }
-  return true;
+  return type;
 }
 
 void forget_requests(QueuePairAccount& account) {
@@ -361,6 +408,9 @@ void forget_requests(QueuePairAccount& account) {
   completions.add_outstanding(account.qp->send_cq, -signaled);
   completions.add_outstanding(account.qp->recv_cq,
                               -static_cast<std::int64_t>(account.receives.size()));
+  // Until now they may have written.
+  for (const Request& request : account.sends) checker().writers.end(request.writes);
+  for (const Request& request : account.receives) checker().writers.end(request.writes);
   account.sends.clear();
   account.receives.clear();
 }

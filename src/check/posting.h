@@ -3,7 +3,11 @@
 
 #include <infiniband/verbs.h>
 
+#include <optional>
+#include <vector>
+
 #include "check/checker.h"
+#include "check/memory_of_requests.h"
 
 namespace weft::check {
 
@@ -15,10 +19,13 @@ class PostedSends {
   void finish(int failed, const ibv_send_wr* bad);
 
  private:
+  void restore(const ibv_send_wr* bad);
+
   Call& call_;
   QueuePairAccount& account_;
   std::size_t count_ = 0;
   const ibv_send_wr* first_;
+  std::vector<FilledMemory> filled_;  // of Reads, until they are posted
 };
 
 class PostedReceives {
@@ -38,9 +45,9 @@ class PostedReceives {
   const ibv_recv_wr* first_;
 };
 
-// A completion that the program has polled, with the opcode that the device gave it. Returns
-// whether its queue pair is one of the program's.
-bool check_completion(Call& call, const ibv_wc& completion);
+// A completion that the program has polled, with the opcode and the length that the device gave it.
+// Returns the type of its queue pair, if this is one of the program's.
+std::optional<ibv_qp_type> check_completion(Call& call, const ibv_wc& completion);
 
 // The queue pair was reset, or is destroyed: its requests are dropped.
 void forget_requests(QueuePairAccount& account);

@@ -1,5 +1,7 @@
 #include "check/regions.h"
 
+#include <algorithm>
+
 namespace weft::check {
 namespace {
 
@@ -26,6 +28,19 @@ void Regions::remove(std::uint32_t key, StackId stack) {
 const MemoryRegion* Regions::find(std::uint32_t key) const {
   const auto found = by_key_.find(key);
   return found == by_key_.end() ? nullptr : &found->second;
+}
+
+// A window grants more than its region does.
+bool Regions::any_for_peers(std::uint64_t first, std::uint64_t bytes) const {
+  constexpr auto rights = static_cast<unsigned>(IBV_ACCESS_REMOTE_WRITE) |
+                          static_cast<unsigned>(IBV_ACCESS_REMOTE_ATOMIC) |
+                          static_cast<unsigned>(IBV_ACCESS_MW_BIND);
+  return std::any_of(by_key_.begin(), by_key_.end(), [&](const auto& entry) {
+    const MemoryRegion& region = entry.second;
+    if ((region.access & rights) == 0) return false;
+    return region.any_address || region.memory == 0 ||
+           (region.memory < first + bytes && first < region.memory + region.length);
+  });
 }
 
 }  // namespace weft::check

@@ -37,6 +37,8 @@ class Regions {
   void remove(std::uint32_t key, StackId stack);
   // The region that has or had the key; null if none did.
   [[nodiscard]] const MemoryRegion* find(std::uint32_t key) const;
+  // Whether peers may write, or might have written, to any of these bytes of the process.
+  [[nodiscard]] bool any_for_peers(std::uint64_t first, std::uint64_t bytes) const;
 
  private:
   std::unordered_map<std::uint32_t, MemoryRegion> by_key_;

@@ -1,6 +1,33 @@
 #include "check/requests.h"
 
+#include <algorithm>
+
 namespace weft::check {
+
+bool overlap(const MemoryRanges& some, const MemoryRanges& others) {
+  return std::any_of(some.begin(), some.end(), [&](const MemoryRange& one) {
+    return std::any_of(others.begin(), others.end(),
+                       [&](const MemoryRange& other) { return one.overlaps(other); });
+  });
+}
+
+std::uint64_t Writers::end(const MemoryRanges& ranges) {
+  constexpr std::size_t most = 4096;
+  if (ranges.empty()) return time_;
+  ended_.push_back({++time_, ranges});
+  if (ended_.size() <= most) return time_;
+  forgotten_ = ended_.front().at;
+  ended_.pop_front();
+  return time_;
+}
+
+bool Writers::any_since(std::uint64_t time, const MemoryRanges& ranges,
+                        std::uint64_t except) const {
+  if (forgotten_ > time) return true;
+  return std::any_of(ended_.begin(), ended_.end(), [&](const Ended& ended) {
+    return ended.at > time && ended.at != except && overlap(ended.ranges, ranges);
+  });
+}
 
 std::shared_ptr<QueuePairAccount> Requests::add(const ibv_qp& qp, bool signal_all) {
   auto account = std::make_shared<QueuePairAccount>();
@@ -55,6 +82,19 @@ std::vector<std::shared_ptr<SharedReceivesAccount>> Requests::shared() const {
   std::vector<std::shared_ptr<SharedReceivesAccount>> all;
   for (const auto& [handle, account] : shared_) all.push_back(account);
   return all;
+}
+
+bool Requests::any_writes(const MemoryRanges& ranges) const {
+  const auto any = [&](const std::deque<Request>& requests) {
+    return std::any_of(requests.begin(), requests.end(),
+                       [&](const Request& request) { return overlap(request.writes, ranges); });
+  };
+  return std::any_of(by_handle_.begin(), by_handle_.end(),
+                     [&](const auto& each) {
+                       return any(each.second->sends) || any(each.second->receives);
+                     }) ||
+         std::any_of(shared_.begin(), shared_.end(),
+                     [&](const auto& each) { return any(each.second->receives); });
 }
 
 }  // namespace weft::check

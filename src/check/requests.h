@@ -15,6 +15,18 @@
 
 namespace weft::check {
 
+// Bytes of this process.
+struct MemoryRange {
+  std::uint64_t first = 0;
+  std::uint64_t bytes = 0;
+
+  [[nodiscard]] bool overlaps(const MemoryRange& other) const {
+    return first < other.first + other.bytes && other.first < first + bytes;
+  }
+};
+using MemoryRanges = std::vector<MemoryRange>;
+[[nodiscard]] bool overlap(const MemoryRanges& some, const MemoryRanges& others);
+
 struct Request {
   std::uint64_t wr_id = 0;
   StackId posted = 0;
@@ -25,6 +37,34 @@ struct Request {
   std::optional<std::uint32_t> checksum{};  // of the memory of a send when it was posted
   std::uint64_t remote_address = 0;
   std::uint32_t rkey = 0;
+  MemoryRanges writes{};                // of receives, Reads and atomics, where it is known
+  std::vector<std::uint32_t> blocks{};  // checksums of what it held: see block_checksums()
+  std::uint64_t posted_at = 0;          // this and the next: see Writers
+  std::uint64_t ended_at = 0;
+};
+
+// The requests that may have written to memory of the process lately, but for those that are still
+// posted. Not thread-safe.
+class Writers {
+ public:
+  // A point in time, for a request that is being posted.
+  [[nodiscard]] std::uint64_t begin() { return ++time_; }
+  // A request that may have written there is over, at the time that is returned.
+  std::uint64_t end(const MemoryRanges& ranges);
+  // Whether one that was over after that time, but not at `except`, may have written to the ranges.
+  // True also where that is not known any more.
+  [[nodiscard]] bool any_since(std::uint64_t time, const MemoryRanges& ranges,
+                               std::uint64_t except) const;
+
+ private:
+  struct Ended {
+    std::uint64_t at = 0;
+    MemoryRanges ranges;
+  };
+
+  std::uint64_t time_ = 0;
+  std::uint64_t forgotten_ = 0;  // what was over until then
+  std::deque<Ended> ended_;      // the oldest first
 };
 
 // One queue pair. `posting` keeps the order of `sends` that of the queue pair: it is held while a
@@ -37,12 +77,14 @@ struct QueuePairAccount {
   std::mutex posting;
   std::deque<Request> sends;
   std::deque<Request> receives;
+  bool ambiguous = false;  // two receives have had one wr_id, so that they cannot be told apart
 };
 
 struct SharedReceivesAccount {
   const ibv_srq* srq = nullptr;
   std::mutex posting;
   std::deque<Request> receives;
+  bool ambiguous = false;  // as above
 };
 
 // Not thread-safe, but an account may be held after its removal.
@@ -57,6 +99,8 @@ class Requests {
   [[nodiscard]] std::shared_ptr<SharedReceivesAccount> find(const ibv_srq* srq) const;
   [[nodiscard]] std::vector<std::shared_ptr<QueuePairAccount>> queue_pairs() const;
   [[nodiscard]] std::vector<std::shared_ptr<SharedReceivesAccount>> shared() const;
+  // Whether a posted request may write to the ranges.
+  [[nodiscard]] bool any_writes(const MemoryRanges& ranges) const;
 
  private:
   std::unordered_map<const ibv_qp*, std::shared_ptr<QueuePairAccount>> by_handle_;

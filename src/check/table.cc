@@ -1,6 +1,7 @@
 #include "check/table.h"
 
-#include <cstdlib>
+#include <mutex>
+#include <optional>
 
 #include "base/kept_memory.h"
 #include "check/exit.h"
@@ -13,8 +14,23 @@ namespace {
 // Never destroyed, because exit handlers of the program may call verbs.
 constinit Checker* the_checker = nullptr;
 
+struct Choice {
+  std::mutex mutex;
+  std::optional<Options> options;  // nothing: those of the environment
+  bool made = false;
+};
+
+// Never destroyed, for the same reason.
+Choice& choice() {
+  static auto* const made = new Choice;
+  return *made;
+}
+
 const provider::Table& make(const provider::Table& below) {
-  const Options options = read_options();
+  const std::lock_guard lock(choice().mutex);
+  if (!choice().options) choice().options = read_options();
+  choice().made = true;
+  const Options& options = *choice().options;
   if (!options.on) return below;
   the_checker = new Checker(options);
   the_checker->below.table = &below;
@@ -26,7 +42,7 @@ const provider::Table& make(const provider::Table& below) {
   hook_connections(*table);
   hook_events(*table);
   watch_forks();
-  std::atexit(check_exit);
+  check_at_exit();
   return *table;
 }
 
@@ -38,6 +54,16 @@ Checker& checker() {
 
 Checker* checker_if_on() {
   return the_checker;
+}
+
+bool choose(const Options& options) {
+  const std::lock_guard lock(choice().mutex);
+  if (!choice().made) {
+    choice().options = options;
+    return true;
+  }
+  const Options& before = *choice().options;
+  return before.on == options.on && before.fatal == options.fatal;
 }
 
 const provider::Table& with_checks(const provider::Table& below) {

@@ -282,6 +282,7 @@ std::string read_environment(DeviceOptions& options) {
   options.faults = text_of("WEFT_FAULT");
   options.adapter = text_of("WEFT_ADAPTER");
   options.link = text_of("WEFT_LINK");
+  options.check = text_of("WEFT_CHECK");
   return {};
 }
 

@@ -12,10 +12,10 @@ namespace {
 
 // Null if the drop-in is not loaded, or is of another version: the version of the symbol changes
 // with the table.
-const Table* drop_in_table() {
+const Table* drop_in_table(const char* symbol) {
   void* const library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (!library) return nullptr;
-  void* const found = dlvsym(library, "weft_provider_table", "WEFT_PRIVATE_6");
+  void* const found = dlvsym(library, symbol, "WEFT_PRIVATE_6");
   dlclose(library);  // it stays loaded: it is linked with -z nodelete
   if (!found) return nullptr;
   return reinterpret_cast<const Table* (*)()>(found)();
@@ -27,13 +27,17 @@ const Table* drop_in_table() {
 // table is preferred. The choice is made once and stays.
 const Table& shared_embedded() {
   static const Table& table = [&]() -> const Table& {
-    const Table* const drop_in = drop_in_table();
+    const Table* const drop_in = drop_in_table("weft_provider_table");
     return drop_in ? *drop_in : embedded();
   }();
   // The drop-in has another copy of what a simulation replaces.
   if (SimulatedKernel::current()) [[unlikely]]
     return embedded();
   return table;
+}
+
+const Table* drop_in_program_table() {
+  return drop_in_table("weft_program_table");
 }
 
 std::uint32_t embedded_inline_bytes() {

@@ -15,6 +15,10 @@ namespace weft::provider {
 // capture and one line at the start.
 [[nodiscard]] const Table& shared_embedded();
 
+// The table for the calls of a program, with its checks, of the same drop-in; null if there is
+// none.
+[[nodiscard]] const Table* drop_in_program_table();
+
 // The most bytes of inline data that a queue pair of the embedded device takes.
 [[nodiscard]] std::uint32_t embedded_inline_bytes();
 

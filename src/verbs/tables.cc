@@ -10,9 +10,9 @@
 #include "base/log.h"
 #include "base/simulated_kernel.h"
 #include "provider/environment.h"
-#include "provider/shared.h"
 #include "provider/system.h"
 #include "verbs/failure.h"
+#include "verbs/program_table.h"
 
 namespace weft::verbs {
 namespace {
@@ -121,12 +121,12 @@ namespace detail {
 // The returned table lives as long as the process.
 Chosen choose(Backend requested) {
   if (SimulatedKernel::current()) [[unlikely]]
-    return {provider::shared_embedded(), Backend::embedded};
+    return {embedded_table(), Backend::embedded};
   const BackendChoice choice = choose_backend(requested);
   if (choice.backend == Backend::system) {
     return {*provider::system_provider().table, Backend::system};
   }
-  return {provider::shared_embedded(), Backend::embedded};
+  return {embedded_table(), Backend::embedded};
 }
 
 }  // namespace detail

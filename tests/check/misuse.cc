@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -15,6 +16,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "check/pair.h"
 
@@ -128,6 +130,28 @@ void refused_peer_late(bool bad) {
   pair.close();
 }
 
+// A fetch-and-add, whose refusal quotes no memory over TCP.
+void refused_peer_atomic(bool bad) {
+  Pair pair;
+  const unsigned plain = unsigned{IBV_ACCESS_LOCAL_WRITE} | unsigned{IBV_ACCESS_REMOTE_WRITE};
+  ibv_mr* region =
+      pair.add_region(0, 4096, bad ? plain : plain | unsigned{IBV_ACCESS_REMOTE_ATOMIC});
+  ibv_sge piece = pair.piece(8192, 8);
+  ibv_send_wr request{};
+  request.wr_id = 2;
+  request.sg_list = &piece;
+  request.num_sge = 1;
+  request.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+  request.send_flags = signaled;
+  request.wr.atomic.remote_addr = pair.remote_address;
+  request.wr.atomic.rkey = region->rkey;
+  ibv_send_wr* failing = nullptr;
+  need(ibv_post_send(pair.sender, &request, &failing) == 0, "ibv_post_send");
+  Pair::poll(pair.sender_cq);
+  need(ibv_dereg_mr(region) == 0, "ibv_dereg_mr");
+  pair.close();
+}
+
 void changed_send(bool bad) {
   Pair pair;
   pair.receive(32768, 4096);
@@ -136,6 +160,55 @@ void changed_send(bool bad) {
   Pair::poll(pair.sender_cq);
   pair.memory[0] = 2;
   Pair::poll(pair.receiver_cq);
+  pair.close();
+}
+
+// Memory of its own, because peers may write to that of the pair.
+struct OwnMemory {
+  explicit OwnMemory(Pair& pair) {
+    mr = ibv_reg_mr(pair.pd, words.data(), words.size() * sizeof words[0], IBV_ACCESS_LOCAL_WRITE);
+    need(mr != nullptr, "ibv_reg_mr");
+  }
+  void post(Pair& pair, std::uint64_t id, std::uint32_t bytes) const {
+    ibv_sge piece{reinterpret_cast<std::uintptr_t>(words.data()), bytes, mr->lkey};
+    ibv_recv_wr request{.wr_id = id, .next = nullptr, .sg_list = &piece, .num_sge = 1};
+    ibv_recv_wr* failing = nullptr;
+    need(ibv_post_recv(pair.receiver, &request, &failing) == 0, "ibv_post_recv");
+  }
+  std::vector<std::uint64_t> words = std::vector<std::uint64_t>(1024);
+  ibv_mr* mr = nullptr;
+};
+
+// Words of 8 bytes: the receive has 512, and the message 8.
+void changed_receive(bool bad) {
+  Pair pair;
+  OwnMemory own(pair);
+  own.post(pair, 1, 4096);
+  own.words[bad ? 511 : 512] = 1;
+  need(pair.send(IBV_WR_SEND, pair.piece(0, 64), signaled) == 0, "ibv_post_send");
+  Pair::poll(pair.sender_cq);
+  Pair::poll(pair.receiver_cq);
+  own.words[100] = 2;
+  need(ibv_dereg_mr(own.mr) == 0, "ibv_dereg_mr");
+  pair.close();
+}
+
+// Another receive for the same memory brings what has changed.
+void changed_receive_by_another(bool bad) {
+  Pair pair;
+  OwnMemory own(pair);
+  own.post(pair, 1, 4096);
+  if (!bad) own.post(pair, 2, 4096);
+  pair.memory[20] = 5;
+  for (const std::uint32_t bytes : {64U, bad ? 64U : 4096U}) {
+    if (bad) own.words[20] = 5;
+    need(pair.send(IBV_WR_SEND, pair.piece(0, bytes), signaled) == 0, "ibv_post_send");
+    Pair::poll(pair.sender_cq);
+    if (bad) break;
+  }
+  Pair::poll(pair.receiver_cq);
+  if (!bad) Pair::poll(pair.receiver_cq);
+  need(ibv_dereg_mr(own.mr) == 0, "ibv_dereg_mr");
   pair.close();
 }
 
@@ -268,6 +341,49 @@ void short_receive(bool bad) {
   need(pair.send(IBV_WR_SEND, pair.piece(0, 64), signaled) == 0, "ibv_post_send");
   Pair::poll(pair.sender_cq);
   Pair::poll(pair.receiver_cq);
+  pair.close();
+}
+
+// The length of a Send is not defined, and that of a receive is.
+void undefined_field(bool bad) {
+  ibv_cq_init_attr_ex wanted{};
+  wanted.cqe = 8;
+  wanted.wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_QP_NUM | IBV_WC_EX_WITH_IMM;
+  Pair pair({.extended = &wanted});
+  pair.receive(32768, 64);
+  need(pair.send(IBV_WR_SEND, pair.piece(0, 64), signaled) == 0, "ibv_post_send");
+  for (ibv_cq* const queue : {pair.sender_cq, pair.receiver_cq}) {
+    ibv_cq_ex* const cq = Pair::extended(queue);
+    ibv_poll_cq_attr attributes{};
+    int failed = ENOENT;
+    while (failed == ENOENT) failed = ibv_start_poll(cq, &attributes);
+    need(failed == 0 && cq->status == IBV_WC_SUCCESS, "ibv_start_poll");
+    const bool received = ibv_wc_read_opcode(cq) == IBV_WC_RECV;
+    if (received) need(ibv_wc_read_byte_len(cq) == 64, "ibv_wc_read_byte_len");
+    if (bad && !received) need(ibv_wc_read_byte_len(cq) == 0xA5A5A5A5, "ibv_wc_read_byte_len");
+    ibv_end_poll(cq);
+  }
+  pair.close();
+}
+
+// After an error there is no opcode.
+void undefined_field_after_error(bool bad) {
+  ibv_cq_init_attr_ex wanted{};
+  wanted.cqe = 8;
+  wanted.wc_flags = IBV_WC_EX_WITH_QP_NUM;
+  Pair pair({.extended = &wanted});
+  pair.receive(32768, 64);
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_ERR;
+  need(ibv_modify_qp(pair.receiver, &attributes, IBV_QP_STATE) == 0, "ibv_modify_qp");
+  ibv_cq_ex* const cq = Pair::extended(pair.receiver_cq);
+  ibv_poll_cq_attr polling{};
+  int failed = ENOENT;
+  while (failed == ENOENT) failed = ibv_start_poll(cq, &polling);
+  need(failed == 0 && cq->status == IBV_WC_WR_FLUSH_ERR, "ibv_start_poll");
+  need(ibv_wc_read_qp_num(cq) == pair.receiver->qp_num, "ibv_wc_read_qp_num");
+  if (bad) (void)ibv_wc_read_opcode(cq);
+  ibv_end_poll(cq);
   pair.close();
 }
 
@@ -460,7 +576,10 @@ const std::map<std::string_view, void (*)(bool)> cases = {
     {"remote-refused", remote_refused},
     {"refused-peer", refused_peer},
     {"refused-peer.late", refused_peer_late},
+    {"refused-peer.atomic", refused_peer_atomic},
     {"changed-send", changed_send},
+    {"changed-receive", changed_receive},
+    {"changed-receive.by-another", changed_receive_by_another},
     {"posted-region", posted_region},
     {"unmapped-memory", unmapped_memory},
     {"unmapped-memory.posted", unmapped_memory_posted},
@@ -473,6 +592,8 @@ const std::map<std::string_view, void (*)(bool)> cases = {
     {"too-few-receives", too_few_receives},
     {"short-receive", short_receive},
     {"never-polled", never_polled},
+    {"undefined-field", undefined_field},
+    {"undefined-field.after-error", undefined_field_after_error},
     {"unacknowledged-event", unacknowledged_event},
     {"unacknowledged-event.of-id", unacknowledged_event_of_id},
     {"unacknowledged-event.of-queue-pair", unacknowledged_event_of_queue_pair},

@@ -10,6 +10,8 @@ import unittest
 
 WEFT = os.environ["WEFT_BIN"]
 MISUSE = os.environ["WEFT_MISUSE"]
+PATTERNS = os.environ["WEFT_PATTERNS"]
+CHECKED_CPP = os.environ["WEFT_CHECKED_CPP"]
 WAIT_S = 60
 # Carriers differ in when memory is read and how errors arrive.
 CARRIERS = ("auto", "off")
@@ -21,7 +23,7 @@ HANGS = {"unacknowledged-event"}
 
 # Without the variables of this test, which `weft run` would warn of.
 ENVIRONMENT = {name: value for name, value in os.environ.items()
-               if name not in ("WEFT_BIN", "WEFT_MISUSE")}
+               if name not in ("WEFT_BIN", "WEFT_MISUSE", "WEFT_PATTERNS", "WEFT_CHECKED_CPP")}
 
 
 def run(*words, options=()):
@@ -83,6 +85,22 @@ class Misuse(unittest.TestCase):
                                 for each in frames), text)
         self.assertRegex(text, r"#\d+ .*dead_key.* at .*misuse\.cc:\d+")
 
+    def test_what_is_undefined_has_a_pattern(self):
+        defined = {"sent.opcode": "0", "received.byte_len": "40", "flushed.status": "5",
+                   "flushed.wr_id": "1", "read.refused": "5678", "read.complete": "1234"}
+        undefined = {"sent.byte_len": 4, "received.imm_data": 4, "received.src_qp": 4,
+                     "flushed.opcode": 4, "read.posted": 8}
+        for carrier in CARRIERS:
+            for options in ([], ["--check"]):
+                with self.subTest(carrier=carrier, options=options):
+                    done = run(PATTERNS, options=[*options, "--same-host", carrier])
+                    self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+                    shown = dict(line.split() for line in done.stdout.splitlines())
+                    for name, value in defined.items():
+                        self.assertEqual(shown[name], value, name)
+                    for name, count in undefined.items():
+                        self.assertEqual(shown[name] == "a5" * count, bool(options), name)
+
     def test_off_reports_nothing(self):
         done = run(MISUSE, "dead-key", "bad")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
@@ -123,6 +141,46 @@ class Misuse(unittest.TestCase):
                                 stdout=subprocess.PIPE).stdout
         documented = re.findall(r"^  ([a-z]+(?:-[a-z]+)*)$", helped, re.MULTILINE)
         self.assertEqual(sorted(documented), sorted({name.partition(".")[0] for name in names()}))
+
+
+class CppLibrary(unittest.TestCase):
+    """Programs of the C++ library, without `weft run`."""
+
+    def run_program(self, how, variant, **variables):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "report.json"
+            done = subprocess.run([CHECKED_CPP, how, variant], text=True, timeout=WAIT_S,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False,
+                                  env={**ENVIRONMENT, "WEFT_QUIET": "1",
+                                       "WEFT_CHECK_REPORT": str(path), **variables})
+            found = json.loads(path.read_text())["findings"] if path.exists() else []
+            return done, found
+
+    def test_each_way_to_ask(self):
+        for how, variables in {"configure": {}, "own": {}, "environment": {"WEFT_CHECK": "1"},
+                               "off": {"WEFT_CHECK": "1"}}.items():
+            for variant in ("bad", "near"):
+                with self.subTest(how=how, variant=variant):
+                    done, found = self.run_program(how, variant, **variables)
+                    self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                    self.assertIn("end\n", done.stdout)
+                    wanted = ["changed-send"] if variant == "bad" and how != "off" else []
+                    self.assertEqual([each["check"] for each in found], wanted, done.stderr)
+                    functions = [frame["function"] for each in found
+                                 for frame in each["stacks"][0]["frames"]]
+                    self.assertEqual(any("change_send" in each for each in functions),
+                                     bool(wanted), done.stderr)
+
+    def test_fatal_in_the_environment(self):
+        done, _ = self.run_program("environment", "bad", WEFT_CHECK="fatal")
+        self.assertEqual(done.returncode, 66, done.stdout + done.stderr)
+        self.assertNotIn("end\n", done.stdout)
+
+    def test_wrong_and_late_choices(self):
+        done, _ = self.run_program("wrong", "near")
+        self.assertIn('check "often": must be 0, 1 or fatal', done.stdout)
+        done, _ = self.run_program("off", "near")
+        self.assertIn('check "1": the process has begun with other checks', done.stdout)
 
 
 if __name__ == "__main__":

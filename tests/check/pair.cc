@@ -52,6 +52,15 @@ void connect(ibv_qp* qp, std::uint32_t peer, const ibv_gid& gid, std::uint8_t rn
   need(ibv_modify_qp(qp, &attributes, mask) == 0, "ibv_modify_qp to RTS");
 }
 
+ibv_cq* make_completion_queue(ibv_context* context, const Options& options,
+                              ibv_comp_channel* channel) {
+  if (!options.extended) {
+    return ibv_create_cq(context, options.entries, nullptr, channel, 0);
+  }
+  ibv_cq_ex* made = ibv_create_cq_ex(context, options.extended);
+  return made ? ibv_cq_ex_to_cq(made) : nullptr;
+}
+
 }  // namespace
 
 void need(bool right, const char* what) {
@@ -73,16 +82,20 @@ Pair::Pair(const Options& options) {
   remote_key = mr->rkey;
   if (options.channel) channel = ibv_create_comp_channel(context);
   need(!options.channel || channel, "ibv_create_comp_channel");
-  sender_cq = ibv_create_cq(context, options.entries, nullptr, channel, 0);
-  receiver_cq = ibv_create_cq(context, options.entries, nullptr, nullptr, 0);
+  sender_cq = make_completion_queue(context, options, channel);
+  receiver_cq = make_completion_queue(context, options, nullptr);
   need(sender_cq && receiver_cq, "ibv_create_cq");
   sender = make_queue_pair(pd, sender_cq, options);
   receiver = make_queue_pair(pd, receiver_cq, options);
   if (!options.connected) return;
-  ibv_gid gid{};
+  rnr_retry = options.rnr_retry;
   need(ibv_query_gid(context, 1, 0, &gid) == 0, "ibv_query_gid");
-  connect(sender, receiver->qp_num, gid, options.rnr_retry);
-  connect(receiver, sender->qp_num, gid, options.rnr_retry);
+  connect(sender, receiver->qp_num, gid, rnr_retry);
+  if (!options.late_receiver) connect_receiver();
+}
+
+void Pair::connect_receiver() {
+  connect(receiver, sender->qp_num, gid, rnr_retry);
 }
 
 void Pair::close() {

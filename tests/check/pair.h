@@ -21,6 +21,8 @@ struct Options {
   bool channel = false;  // of the sender's completion queue
   std::uint8_t rnr_retry = 7;
   std::uint32_t inline_bytes = 64;
+  ibv_cq_init_attr_ex* extended = nullptr;  // of both completion queues; null: ordinary ones
+  bool late_receiver = false;               // which connect_receiver() connects
 };
 
 // A context, a protection domain, a completion queue for each queue pair, and a buffer.
@@ -34,6 +36,9 @@ struct Pair {
   // `flags`: IBV_SEND_*.
   int send(ibv_wr_opcode opcode, ibv_sge piece, unsigned flags, std::uint64_t id = 2);
   [[nodiscard]] ibv_sge piece(std::size_t first, std::uint32_t bytes) const;
+  void connect_receiver();
+  // Of a pair with Options::extended.
+  static ibv_cq_ex* extended(ibv_cq* cq) { return reinterpret_cast<ibv_cq_ex*>(cq); }
   // Waits for one completion.
   static ibv_wc poll(ibv_cq* cq);
 
@@ -53,6 +58,8 @@ struct Pair {
   ibv_qp* receiver = nullptr;
   std::uint64_t remote_address = 0;
   std::uint32_t remote_key = 0;
+  ibv_gid gid{};
+  std::uint8_t rnr_retry = 7;
 };
 
 }  // namespace misuse

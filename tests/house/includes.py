@@ -23,7 +23,7 @@ MAY_INCLUDE = {
     "stream": {"base", "provider", "verbs", "connection"},
     "c": {"base", "verbs", "connection", "message", "stream"},
     "capture": {"base", "wire"},
-    "library": {"base"},
+    "library": {"base", "check", "provider", "verbs"},  # which it puts together
     "dropin": {"base", "provider", "check", "stream"},
     # of provider the device of the drop-in, by its name
     "interpose": {"base", "provider", "stream"},

@@ -12,7 +12,9 @@ def reported(path):
     """The checks that a report names, of all processes of a side."""
     found = set()
     for file in path.parent.glob(path.name + "*"):
-        found |= {finding["check"] for finding in json.loads(file.read_text())["findings"]}
+        text = file.read_text()  # empty: of a process that was killed
+        if text:
+            found |= {finding["check"] for finding in json.loads(text)["findings"]}
     return found
 
 
@@ -46,15 +48,140 @@ for _name, _words in {"rc": ["ibv_rc_pingpong"], "rc_events": ["ibv_rc_pingpong"
     cases.add(f"check.pingpong.{_name}", _case(*_words, "-g", 0))
 # It ends when its queue pairs together have done their work: some may still have sends.
 cases.add("check.pingpong.srq", _case("ibv_srq_pingpong", "-g", 0, perhaps=["never-polled"]))
-for _program in ("ib_write_lat", "ib_write_bw", "ib_read_lat", "ib_read_bw", "ib_send_lat",
-                 "ib_atomic_bw"):
-    cases.add(f"check.{_program}", _case(_program, "-n", 100))
-cases.add("check.ib_send_bw", _case("ib_send_bw", "-n", 100, client=["leak"]))
-cases.add("check.ib_send_bw_both", _case("ib_send_bw", "-b", "-n", 100))
-# A queue pair of XRC has one completion queue, or none.
-cases.add("check.ib_send_lat_xrc", _case("ib_send_lat", "-n", 100, "-c", "XRC"))
-cases.add("check.ib_write_bw_xrc", _case("ib_write_bw", "-n", 100, "-c", "XRC"))
-cases.add("check.ib_write_bw_uc", _case("ib_write_bw", "-n", 100, "-c", "UC"))
-cases.add("check.ib_write_bw_rdma_cm", _case("ib_write_bw", "-n", 100, "-R",
-                                             server=["leak"], client=["leak"]))
-cases.add("check.ib_atomic_lat", _case("ib_atomic_lat", "-n", 100, server=["leak"]))
+for _name, _words in {"rc_checked": ["ibv_rc_pingpong", "-c"],
+                      "rc_new_sends": ["ibv_rc_pingpong", "-N"],
+                      "rc_odp": ["ibv_rc_pingpong", "-o"],
+                      "rc_times": ["ibv_rc_pingpong", "-t"],
+                      "uc_events": ["ibv_uc_pingpong", "-e"],
+                      "ud_events": ["ibv_ud_pingpong", "-e"],
+                      "xrc": ["ibv_xsrq_pingpong"]}.items():
+    cases.add(f"check.pingpong.{_name}", _case(*_words, "-g", 0))
+
+# The modes of perftest with their programs, and what each side breaks beside _USUAL.
+_PROGRAMS = ("ib_write_lat", "ib_write_bw", "ib_read_lat", "ib_read_bw", "ib_send_lat",
+             "ib_send_bw", "ib_atomic_lat", "ib_atomic_bw")
+_USUAL = {"ib_send_bw": {"client": ["leak"]}, "ib_atomic_lat": {"server": ["leak"]}}
+_LATENCY = [each for each in _PROGRAMS if each.endswith("lat")]
+_BANDWIDTH = [each for each in _PROGRAMS if each.endswith("bw")]
+_BOTH_LEAVE = {"server": ["leak"], "client": ["leak"]}
+_MODES = {
+    "plain": ([], _PROGRAMS, {}),
+    "events": (["-e"], ("ib_read_lat", "ib_send_lat", "ib_read_bw"), {}),
+    "rdma_cm": (["-R"], _PROGRAMS, _BOTH_LEAVE),
+    "com_rdma_cm": (["-z"], ("ib_write_bw", "ib_send_lat"), _BOTH_LEAVE),
+    "large": (["-s", 1 << 20], ("ib_write_lat", "ib_write_bw", "ib_read_lat", "ib_read_bw",
+                                "ib_send_lat", "ib_send_bw"), {}),
+    "each_size": (["-a"], ("ib_write_bw", "ib_read_bw", "ib_send_bw"), {}),
+    "cycles": (["-C"], _LATENCY, {}),
+    "no_peak": (["-N"], _BANDWIDTH, {}),
+    "pairs": (["-q", 2], _BANDWIDTH, {}),
+    "each_completion": (["-Q", 1], _BANDWIDTH, {}),
+    "lists": (["-l", 4], ("ib_write_bw", "ib_read_bw", "ib_send_bw"), {}),
+    "one_at_a_time": (["-t", 1], _BANDWIDTH, {}),
+    "uc": (["-c", "UC"], ("ib_write_lat", "ib_write_bw", "ib_send_lat", "ib_send_bw"), {}),
+    "ud": (["-c", "UD"], ("ib_send_lat", "ib_send_bw"), {}),
+    "xrc": (["-c", "XRC"], ("ib_write_lat", "ib_write_bw", "ib_send_lat", "ib_send_bw",
+                            "ib_read_bw"), {}),
+    "inline": (["-I", 64], ("ib_write_lat", "ib_write_bw", "ib_send_lat", "ib_send_bw"), {}),
+    "shared_receives": (["--use-srq"], ("ib_send_lat", "ib_send_bw"), {}),
+    "old_posts": (["--use_old_post_send"], ("ib_write_bw", "ib_read_bw", "ib_send_bw"), {}),
+    "on_demand": (["--odp"], ("ib_write_bw", "ib_read_bw"), {}),
+    "swaps": (["-A", "CMP_AND_SWAP"], ("ib_atomic_lat", "ib_atomic_bw"), {}),
+}
+for _mode, (_words, _programs, _breaks) in _MODES.items():
+    for _program in _programs:
+        _sides = _breaks or _USUAL.get(_program, {})
+        cases.add(f"check.{_program}.{_mode}", _case(_program, "-F", "-n", 100, *_words, **_sides))
+cases.add("check.ib_send_bw.events", _case("ib_send_bw", "-F", "-e", "-n", 100))
+cases.add("check.ib_send_bw.both_ways", _case("ib_send_bw", "-F", "-b", "-n", 100))
+cases.add("check.ib_write_bw.both_ways", _case("ib_write_bw", "-F", "-b", "-n", 100))
+# A run that ends with its time leaves what is under way.
+cases.add("check.ib_write_bw.time", _case("ib_write_bw", "-F", "-D", 1, perhaps=["never-polled"]))
+
+
+def _rping(*words):
+    def run(stage):
+        reports = {name: pathlib.Path(stage.scratch(f"{name}.json"))
+                   for name in ("server", "client")}
+        port = harness.free_port()
+        server = stage.start("server", "rping", "-s", "-p", port, "-C", 10, *words,
+                             options=["--check-report", reports["server"]])
+        server.await_listening(port)
+        client = stage.start("client", "rping", "-c", "-a", "127.0.0.1", "-p", port, "-C", 10,
+                             *words, options=["--check-report", reports["client"]])
+        client.finish()
+        server.finish()
+        for name, path in reports.items():
+            need(not reported(path), f"{name}: {reported(path)}")
+
+    return run
+
+
+for _name, _words in {"plain": [], "validated": ["-V", "-v"], "small": ["-S", 100]}.items():
+    cases.add(f"check.rping.{_name}", _rping(*_words))
+
+
+def _fio(verb):
+    """Its client destroys the queue and the channel before what uses them, and the server nothing.
+    """
+    def run(stage):
+        reports = {name: pathlib.Path(stage.scratch(f"{name}.json"))
+                   for name in ("server", "client")}
+        port = harness.free_port()
+        both = ["--name=job", "--ioengine=rdma", "--bs=64k", "--size=4m", "--thread",
+                f"--port={port}", "--iodepth=8"]
+        server = stage.start("server", "fio", *both, "--rw=read",
+                             options=["--check-report", reports["server"]])
+        server.await_listening(port)
+        client = stage.start("client", "fio", *both, "--hostname=127.0.0.1", f"--verb={verb}",
+                             "--rw=write", options=["--check-report", reports["client"]])
+        client.finish()
+        server.finish()
+        found = {name: reported(path) for name, path in reports.items()}
+        need(found == {"server": {"leak"}, "client": {"leak", "still-in-use"}}, str(found))
+
+    return run
+
+
+for _verb in ("write", "read"):
+    cases.add(f"check.fio.{_verb}", _fio(_verb))
+
+# What each test of qperf may break, as the end of its time has it.
+_QPERF_PERHAPS = {"never-polled", "not-drained", "too-few-receives"}
+
+
+def _qperf(test, options, look, perhaps):
+    def run(stage):
+        port = harness.free_port()
+        path = pathlib.Path(stage.scratch("client.json"))
+        both = ["--personality", look]
+        server_path = pathlib.Path(stage.scratch("server.json"))
+        server = stage.start("server", "qperf", "-lp", port,
+                             options=[*both, "--check-report", server_path])
+        server.await_listening(port)
+        client = stage.start("client", "qperf", "-lp", port, *options, "-t", 1, "127.0.0.1", test,
+                             options=[*both, "--check-report", path])
+        client.finish()
+        stage.start("end", "qperf", "-lp", port, "127.0.0.1", "quit", options=both).finish()
+        server.finish(status=None)
+        found = reported(path) - perhaps
+        need(found == {"leak", "still-in-use"}, f"client: {found}:\n{client.output}")
+        found = reported(server_path) - perhaps - {"leak"}
+        need(found == {"still-in-use"}, f"server: {found}:\n{server.output}")
+
+    return run
+
+
+_QPERF = ("rc_bi_bw", "rc_bw", "rc_lat", "rc_rdma_read_bw", "rc_rdma_read_lat", "rc_rdma_write_bw",
+          "rc_rdma_write_lat", "rc_rdma_write_poll_lat", "rc_compare_swap_mr", "rc_fetch_add_mr",
+          "ver_rc_compare_swap", "ver_rc_fetch_add")
+_QPERF_BY_LID = ("uc_bi_bw", "uc_bw", "uc_lat", "uc_rdma_write_bw", "uc_rdma_write_lat",
+                 "uc_rdma_write_poll_lat")
+for _test in _QPERF:
+    cases.add(f"check.qperf.{_test}", _qperf(_test, ["-cm", 1], "roce", _QPERF_PERHAPS))
+for _test in _QPERF + _QPERF_BY_LID:
+    cases.add(f"check.qperf.{_test}_by_lid", _qperf(_test, [], "ib", _QPERF_PERHAPS))
+# Sends and receives of datagrams use one buffer, so that what arrives changes what is sent.
+for _test in ("ud_bi_bw", "ud_bw", "ud_lat"):
+    cases.add(f"check.qperf.{_test}_by_lid",
+              _qperf(_test, ["-m", 1024], "ib", _QPERF_PERHAPS | {"changed-send"}))

@@ -494,8 +494,11 @@ iwarp::Memory StreamCarrier::remote_memory(std::uint32_t stag, std::uint64_t off
                                            std::uint64_t length_bytes, iwarp::RemoteRight right) {
   // An access of the peer to memory is a message that arrives, as a Send is.
   parts_.note_arrival();
-  return parts_.memory.remote_memory(
+  const iwarp::Memory memory = parts_.memory.remote_memory(
       {.stag = stag, .offset = offset, .length_bytes = length_bytes, .right = right});
+  if (memory.fault != iwarp::Fault::none) [[unlikely]]
+    not_found_ = {.stag = stag, .offset = offset, .length_bytes = length_bytes, .right = right};
+  return memory;
 }
 
 iwarp::Memory StreamCarrier::local_memory(const iwarp::LocalSlice& slice, bool for_writing) {
@@ -543,7 +546,9 @@ void StreamCarrier::count_terminate(const wire::TerminateCode& code) {
   Refusals& refusals = parts_.context.device().refusals();
   if (code.layer <= 1 && code.type == 1) {
     ++refusals.terminated_access;
-    parts_.refused = RefusedAccess::quoted(connection_.terminate());
+    // A Terminate for an atomic does not quote its memory, which was looked up last.
+    const auto quoted = RefusedAccess::quoted(connection_.terminate());
+    parts_.refused = quoted.stag != 0 ? quoted : not_found_;
   } else if (code == wire::terminate::untagged_no_buffer) {
     ++refusals.terminated_no_buffer;
   } else {

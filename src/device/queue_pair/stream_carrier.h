@@ -157,6 +157,7 @@ class StreamCarrier final : public Carrier, private iwarp::Host {
   bool keeps_alive_ = false;
   std::size_t sent_since_look_ = 0;  // at TCP's segment size
   CreditWait credit_wait_;
+  RefusedAccess not_found_;  // the last access of the peer whose memory was refused
   SilentInitiator initiator_;
   std::vector<iovec> planned_;
 };
