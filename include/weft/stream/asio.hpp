@@ -11,11 +11,18 @@
 //   co_await asio::async_write(stream, asio::buffer("hello"), asio::use_awaitable);
 //
 // All completion tokens of Asio work, and its cancellation slots from Asio 1.20 on. Needs Asio to
-// be installed. With WEFT_USE_BOOST_ASIO defined it uses Boost's; do not mix both in one file.
+// be installed. With WEFT_USE_BOOST_ASIO defined it uses Boost's, and Beast's websockets run on it
+// as well; do not mix both in one file.
 #pragma once
 
 #include <unistd.h>
 
+#if defined(WEFT_USE_BOOST_ASIO) && __has_include(<boost/beast/core/role.hpp>)
+#include <boost/beast/core/role.hpp>
+#define WEFT_ASIO_BEAST
+#endif
+
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -245,6 +252,85 @@ class AsioListener {
 
   weft::detail::Held<std::shared_ptr<Core>, "weft::AsioListener"> core_;
 };
+
+// --- How Boost.Beast closes a stream: it finds these functions by the type of their argument, so
+// that boost::beast::websocket::stream<weft::AsioStream> needs nothing else.
+#ifdef WEFT_ASIO_BEAST
+namespace asio_detail {
+
+// Ends the sending direction; the peer reads the end behind all bytes. A peer that is disconnected
+// needs no end.
+inline AsioError finish_sending(AsioStream& stream) {
+  try {
+    stream.stream().finish();
+  } catch (const Error& error) {
+    if (error.error_number() != ENOTCONN) return asio_error(error.error_number());
+  }
+  return {};
+}
+
+// Reads until the end of the stream, and throws the bytes away. Then both sides have sent their
+// last byte: the server ends its direction first, as RFC 6455 §7.1.1 has it, and the client when it
+// has read that end.
+struct BeastTeardown {
+  using Rest = std::array<std::byte, 512>;
+
+  explicit BeastTeardown(boost::beast::role_type is, AsioStream& of) : role(is), stream(&of) {}
+
+  template <typename Self>
+  void operator()(Self& self, AsioError failed = {}, std::size_t = 0) {
+    if (!std::exchange(begun, true)) {
+      // If this fails, the read fails as well; a handler must not be called from here.
+      if (role == boost::beast::role_type::server) static_cast<void>(finish_sending(*stream));
+    }
+    if (!failed) {
+      // Evaluated before `self`, which has this object, is moved.
+      const auto into = boost::asio::buffer(*rest);
+      AsioStream& of = *stream;
+      of.async_read_some(into, std::move(self));
+      return;
+    }
+    self.complete(end_of(failed));
+  }
+
+  // What the peer's end, or a failure, means for the result.
+  [[nodiscard]] AsioError end_of(const AsioError& failed) const {
+    if (failed != net::error::eof) return failed;
+    return role == boost::beast::role_type::client ? finish_sending(*stream) : AsioError();
+  }
+
+  boost::beast::role_type role;
+  AsioStream* stream;
+  bool begun = false;
+  std::unique_ptr<Rest> rest = std::make_unique<Rest>();
+};
+
+}  // namespace asio_detail
+
+// Ends both directions in order, without blocking. Signature of the handler: void(error_code).
+template <typename Handler>
+void async_teardown(boost::beast::role_type role, AsioStream& stream, Handler&& handler) {
+  asio_detail::net::async_compose<Handler, void(asio_detail::AsioError)>(
+      asio_detail::BeastTeardown(role, stream), handler, stream);
+}
+
+// The same, and waits for it.
+inline void teardown(boost::beast::role_type role, AsioStream& stream,
+                     asio_detail::AsioError& failed) {
+  const asio_detail::BeastTeardown steps(role, stream);
+  failed = {};
+  if (role == boost::beast::role_type::server) failed = asio_detail::finish_sending(stream);
+  while (!failed) stream.read_some(boost::asio::buffer(*steps.rest), failed);
+  failed = steps.end_of(failed);
+}
+
+// Ends the stream at once: Beast's timeouts call this. Operations that wait end with
+// operation_aborted.
+inline void beast_close_socket(AsioStream& stream) {
+  stream.cancel();
+  stream.stream().abort();
+}
+#endif
 
 }  // namespace WEFT_ASIO_NAMESPACE
 }  // namespace weft

@@ -2,43 +2,15 @@
 #pragma once
 
 #ifdef WEFT_USE_BOOST_ASIO
-#include <boost/asio/any_io_executor.hpp>
-#include <boost/asio/associated_executor.hpp>
-#include <boost/asio/async_result.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/compose.hpp>
 #include <boost/asio/dispatch.hpp>
-#include <boost/asio/error.hpp>
-#include <boost/asio/execution_context.hpp>
-#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
-#include <boost/asio/post.hpp>
-#include <boost/asio/version.hpp>
-#include <boost/system/system_error.hpp>
-#define WEFT_ASIO_VERSION BOOST_ASIO_VERSION
-#define WEFT_ASIO_NAMESPACE with_boost
 #else
-#include <asio/any_io_executor.hpp>
-#include <asio/associated_executor.hpp>
-#include <asio/async_result.hpp>
 #include <asio/buffer.hpp>
 #include <asio/compose.hpp>
 #include <asio/dispatch.hpp>
-#include <asio/error.hpp>
-#include <asio/execution_context.hpp>
-#include <asio/executor_work_guard.hpp>
 #include <asio/posix/stream_descriptor.hpp>
-#include <asio/post.hpp>
-#include <asio/system_error.hpp>
-#include <asio/version.hpp>
-#define WEFT_ASIO_VERSION ASIO_VERSION
-#define WEFT_ASIO_NAMESPACE standalone
-#endif
-
-#if WEFT_ASIO_VERSION >= 102000 && defined(WEFT_USE_BOOST_ASIO)
-#include <boost/asio/associated_cancellation_slot.hpp>
-#elif WEFT_ASIO_VERSION >= 102000
-#include <asio/associated_cancellation_slot.hpp>
 #endif
 
 #include <algorithm>
@@ -55,6 +27,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "weft/asio/common.hpp"
 #include "weft/deadline.hpp"
 #include "weft/error.hpp"
 #include "weft/stream.hpp"
@@ -62,20 +35,6 @@
 namespace weft {
 inline namespace WEFT_ASIO_NAMESPACE {
 namespace asio_detail {
-
-#ifdef WEFT_USE_BOOST_ASIO
-namespace net = boost::asio;
-using AsioError = boost::system::error_code;
-using AsioException = boost::system::system_error;
-#else
-namespace net = asio;
-using AsioError = asio::error_code;
-using AsioException = asio::system_error;
-#endif
-
-inline AsioError asio_error(int error_number) {
-  return {error_number, net::error::get_system_category()};
-}
 
 // What an Outcome is in Asio's words; `would_block` is asio::error::would_block.
 inline AsioError asio_error(const stream::Outcome& outcome) {
