@@ -1,11 +1,11 @@
 // The C interface of connections: weft/c/connection.h.
 #include "weft/c/connection.h"
 
-#include <algorithm>
 #include <memory>
 #include <utility>
 #include <variant>
 
+#include "c/connection_handle.h"
 #include "c/outcome.h"
 #include "weft/connection.hpp"
 
@@ -15,16 +15,11 @@ using namespace weft::c;
 using weft::Deadline;
 using weft::Error;
 using weft::connection::Access;
-using weft::connection::Buffer;
 using weft::connection::Connection;
-using weft::connection::ConnectionEnd;
 using weft::connection::Greeting;
 using weft::connection::Listener;
 using weft::connection::Prepared;
-using weft::connection::Queue;
-using weft::connection::RemoteBuffer;
 using weft::connection::Request;
-using weft::connection::SendFlags;
 
 // A member is read only if the structure of the program's release has it.
 weft::connection::Options options_of(const weft_connection_options* from) {
@@ -39,76 +34,23 @@ weft::connection::Options options_of(const weft_connection_options* from) {
 
 Access access_of(int access) {
   // A bit of a later release would be a right that the program believes to have granted.
-  if ((access & ~(WEFT_REMOTE_READ | WEFT_REMOTE_WRITE)) != 0) {
-    throw Error(EINVAL,
-                "a buffer's access has bits other than WEFT_REMOTE_READ and "
-                "WEFT_REMOTE_WRITE");
+  if ((access & ~(WEFT_REMOTE_READ | WEFT_REMOTE_WRITE | WEFT_REMOTE_ATOMIC)) != 0) {
+    throw Error(EINVAL, "a buffer's access has bits other than the WEFT_REMOTE_ ones");
   }
   Access result = Access::local;
   if ((access & WEFT_REMOTE_READ) != 0) result = result | Access::remote_read;
   if ((access & WEFT_REMOTE_WRITE) != 0) result = result | Access::remote_write;
-  return result;
-}
-
-SendFlags flags_of(int flags) {
-  // An unknown bit is refused, so that a later release can give it a meaning.
-  if ((flags & ~(WEFT_UNSIGNALED | WEFT_SOLICITED | WEFT_FENCE | WEFT_COPIED)) != 0) {
-    throw Error(EINVAL, "the flags of a request have a bit that has no meaning");
+  if ((access & WEFT_REMOTE_ATOMIC) != 0) {
+    result = result | static_cast<Access>(IBV_ACCESS_REMOTE_ATOMIC);
   }
-  // In C no flag is the usual request, which is signaled, so that the flag means the opposite.
-  auto result = (flags & WEFT_UNSIGNALED) != 0 ? SendFlags::none : SendFlags::signaled;
-  if ((flags & WEFT_SOLICITED) != 0) result = result | SendFlags::solicited;
-  if ((flags & WEFT_FENCE) != 0) result = result | SendFlags::fence;
-  if ((flags & WEFT_COPIED) != 0) result = result | SendFlags::copied;
   return result;
-}
-
-// The tag has a meaning for the programs only.
-RemoteBuffer remote_of(const weft_remote_buffer& remote) {
-  return {remote.address, remote.bytes, remote.rkey};
-}
-
-// Turns the errno value of a post_ call into a result.
-int posted(int error_number) {
-  switch (error_number) {
-    case 0:
-      return 0;
-    case ENOMEM:
-      return fail(ENOMEM, "the queue is full: wait for outcomes of earlier requests");
-    case EMSGSIZE:
-      return fail(EMSGSIZE, "the transfer is not within the peer's buffer");
-    default:
-      return fail(error_number, "the connection does not accept the request");
-  }
 }
 
 }  // namespace
 
-// One object for all phases: a C program keeps one pointer from the first call to the last.
-struct weft_connection {
-  // Empty after a failure to establish, and after a rejection.
-  std::variant<std::monostate, Prepared, Request, Connection> state;
-
-  // Throws Error.
-  [[nodiscard]] Connection& established() {
-    if (auto* connection = std::get_if<Connection>(&state)) return *connection;
-    throw Error(ENOTCONN, "the connection is not established: call weft_connection_establish()");
-  }
-  // All phases have buffers, receives and addresses in common.
-  [[nodiscard]] ConnectionEnd& endpoint() {
-    if (auto* prepared = std::get_if<Prepared>(&state)) return *prepared;
-    if (auto* request = std::get_if<Request>(&state)) return *request;
-    return established();
-  }
-};
-
 // The objects of C are structures around those of C++, whose layout no program sees.
 struct weft_connection_listener {
   Listener listener;
-};
-
-struct weft_buffer {
-  Buffer buffer;
 };
 
 // The names are literals, which end with a zero.
@@ -238,6 +180,34 @@ int weft_buffer_register(weft_connection* connection, void* memory, size_t bytes
   });
 }
 
+int weft_buffer_register_owned(weft_connection* connection, void* memory, size_t bytes, int access,
+                               void (*release)(void* user), void* user, weft_buffer** buffer) {
+  return guarded([&] {
+    const std::span<std::byte> span(static_cast<std::byte*>(memory), bytes);
+    auto made = std::make_unique<weft_buffer>(
+        connection->endpoint().register_buffer(span, access_of(access)));
+    if (release != nullptr) {
+      // It has the function from where nothing can fail any more.
+      struct Owner {
+        void (*release)(void*) = nullptr;
+        void* user = nullptr;
+        Owner() = default;
+        Owner(const Owner&) = delete;
+        Owner& operator=(const Owner&) = delete;
+        ~Owner() {
+          if (release != nullptr) release(user);
+        }
+      };
+      const auto owner = std::make_shared<Owner>();
+      owner->release = release;
+      owner->user = user;
+      made->memory = owner;
+    }
+    *buffer = made.release();
+    return 0;
+  });
+}
+
 void* weft_buffer_data(weft_buffer* buffer) {
   return buffer->buffer.bytes().data();
 }
@@ -256,72 +226,6 @@ weft_remote_buffer weft_buffer_remote(weft_buffer* buffer) {
 // registered memory after this call.
 void weft_buffer_free(weft_buffer* buffer) {
   delete buffer;
-}
-
-// --- Requests
-
-// In all of these, slice() throws std::out_of_range for a part that is not within the buffer.
-int weft_post_receive(weft_connection* connection, weft_buffer* buffer, size_t offset, size_t bytes,
-                      uint64_t id) {
-  return guarded([&] {
-    return posted(
-        connection->endpoint().post_receive(buffer->buffer.MemoryRegion::slice(offset, bytes), id));
-  });
-}
-
-int weft_post_send(weft_connection* connection, weft_buffer* buffer, size_t offset, size_t bytes,
-                   uint64_t id, int flags) {
-  return guarded([&] {
-    return posted(connection->established().post_send(
-        buffer->buffer.MemoryRegion::slice(offset, bytes), id, flags_of(flags)));
-  });
-}
-
-int weft_post_write(weft_connection* connection, weft_buffer* buffer, size_t offset, size_t bytes,
-                    const weft_remote_buffer* remote, uint64_t remote_offset, uint64_t id,
-                    int flags) {
-  return guarded([&] {
-    return posted(connection->established().post_write(
-        buffer->buffer.MemoryRegion::slice(offset, bytes), remote_of(*remote), remote_offset, id,
-        flags_of(flags)));
-  });
-}
-
-int weft_post_read(weft_connection* connection, weft_buffer* buffer, size_t offset, size_t bytes,
-                   const weft_remote_buffer* remote, uint64_t remote_offset, uint64_t id,
-                   int flags) {
-  return guarded([&] {
-    return posted(connection->established().post_read(
-        buffer->buffer.MemoryRegion::slice(offset, bytes), remote_of(*remote), remote_offset, id,
-        flags_of(flags)));
-  });
-}
-
-namespace {
-
-Queue queue_of(weft_queue queue) {
-  return queue == WEFT_RECEIVES ? Queue::receive : Queue::send;
-}
-
-}  // namespace
-
-int weft_connection_await(weft_connection* connection, weft_queue queue, weft_outcome* outcomes,
-                          size_t count, int timeout_ms) {
-  return guarded([&] {
-    // The outcomes are copied, because the C++ ones are not the program's.
-    const auto found =
-        connection->established().await(queue_of(queue), count, deadline_of(timeout_ms));
-    std::ranges::transform(found, outcomes, [](const weft::connection::Outcome& outcome) {
-      return weft_outcome{outcome.id, static_cast<std::int32_t>(outcome.status),
-                          outcome.size_bytes};
-    });
-    return static_cast<int>(found.size());
-  });
-}
-
-// The descriptor belongs to the connection: a program must not close it.
-int weft_connection_fd(weft_connection* connection, weft_queue queue) {
-  return guarded([&] { return connection->established().fd(queue_of(queue)); });
 }
 
 // --- Advertising

@@ -64,7 +64,8 @@ Handlers weft_link::handlers() {
   handlers.message = [self](Connection&, Received& got) {
     const auto link = self;
     // The bytes are not copied: they are valid until the callback returns.
-    const weft_message message{got.bytes().data(), got.size_bytes(), got.type(), got.tag()};
+    const ArrivedMessage message{{got.bytes().data(), got.size_bytes(), got.type(), got.tag()},
+                                 &got};
     if (auto* call = link->callbacks_.message) call(link.get(), &message, link->user_);
   };
   handlers.sent = [self](Connection&, const Sending& sending) {
@@ -114,28 +115,38 @@ weft::message::Options weft::c::link_options_of(const weft_link_options* from) {
   if (WEFT_C_HAS(from, keepalive_ms)) {
     options.keepalive = std::chrono::milliseconds(from->keepalive_ms);
   }
+  if (WEFT_C_HAS(from, queue_while_connecting)) {
+    options.queue_while_connecting = from->queue_while_connecting != 0;
+  }
   return options;
+}
+
+int weft::c::send_message(weft_link& link, std::uint32_t type, std::uint64_t tag, int flags,
+                          std::uint64_t* number,
+                          const std::function<Sending(const weft::message::SendOptions&)>& send) {
+  if ((flags & ~WEFT_CONFIRM) != 0) {
+    return fail(EINVAL, "the flags of a message have a bit other than WEFT_CONFIRM");
+  }
+  const bool confirm = (flags & WEFT_CONFIRM) != 0;
+  auto sending = send({.type = type, .tag = tag, .confirm = confirm});
+  // A send returns its error and does not throw, since -EAGAIN is usual for a busy link.
+  if (!sending) {
+    return fail(sending.error_number(),
+                "the link to " + link.connection.peer_address() +
+                    " does not accept the message: " + std::strerror(sending.error_number()));
+  }
+  // Only a message that was accepted gets a number.
+  const auto given = link.remember(std::move(sending), confirm);
+  if (number != nullptr) *number = given;
+  return 0;
 }
 
 int weft_link_send(weft_link* link, const void* bytes, size_t count, uint32_t type, uint64_t tag,
                    int flags, uint64_t* number) {
   return guarded([&] {
-    if ((flags & ~WEFT_CONFIRM) != 0) {
-      return fail(EINVAL, "the flags of a message have a bit other than WEFT_CONFIRM");
-    }
-    const bool confirm = (flags & WEFT_CONFIRM) != 0;
-    auto sending = link->connection.send(bytes_of(bytes, count),
-                                         {.type = type, .tag = tag, .confirm = confirm});
-    // A send returns its error and does not throw, since -EAGAIN is usual for a busy link.
-    if (!sending) {
-      return fail(sending.error_number(),
-                  "the link to " + link->connection.peer_address() +
-                      " does not accept the message: " + std::strerror(sending.error_number()));
-    }
-    // Only a message that was accepted gets a number.
-    const auto given = link->remember(std::move(sending), confirm);
-    if (number != nullptr) *number = given;
-    return 0;
+    return send_message(*link, type, tag, flags, number, [&](const auto& options) {
+      return link->connection.send(bytes_of(bytes, count), options);
+    });
   });
 }
 

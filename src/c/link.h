@@ -44,7 +44,22 @@ struct weft_link : std::enable_shared_from_this<weft_link> {
   std::deque<Pending> pending_;
 };
 
+// Memory of a loop for messages.
+struct weft_message_buffer {
+  weft::message::Buffer buffer;
+};
+
 namespace weft::c {
+
+// A message as its callback gets it, and what weft_message_keep() takes its memory from.
+struct ArrivedMessage : weft_message {
+  weft::message::Received* received = nullptr;
+};
+
+// Sends by `send`, which gets the options and returns a Sending, and numbers the message.
+int send_message(
+    weft_link& link, std::uint32_t type, std::uint64_t tag, int flags, std::uint64_t* number,
+    const std::function<weft::message::Sending(const weft::message::SendOptions&)>& send);
 
 weft::message::Options link_options_of(const weft_link_options* from);
 

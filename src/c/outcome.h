@@ -1,10 +1,12 @@
 // Turns exceptions and results of the C++ layers into those of the C interface.
 #pragma once
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <new>
 #include <span>
 #include <stdexcept>
@@ -55,6 +57,16 @@ inline verbs::Address address_of(const char* host, std::uint16_t port) {
 
 // Writes a string as snprintf(3) does, and returns its length.
 int copy_text(std::string_view text, char* into, std::size_t room) noexcept;
+
+// Fills a structure that begins with its size, which the program has set. Members that this library
+// does not have become 0.
+template <typename Structure>
+void copy_structure(const Structure& from, Structure* into) {
+  const std::size_t size = into->size;
+  std::memset(into, 0, size);
+  std::memcpy(into, &from, std::min(size, sizeof from));
+  into->size = size;
+}
 
 // Whether a structure of options, whose first member is its size, is from a release that has the
 // member.

@@ -3,12 +3,10 @@
 
 #include <cstring>
 #include <memory>
-#include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "c/outcome.h"
-#include "c/stream_acceptor.h"
+#include "c/stream_handle.h"
 #include "weft/stream.hpp"
 
 namespace {
@@ -19,52 +17,6 @@ using weft::stream::Listener;
 using weft::stream::Outcome;
 using weft::stream::Status;
 using weft::stream::Stream;
-
-// What the options say, with the private data, which the C++ layer takes separately.
-// The bytes are copied, since a listener sends them with each stream that it accepts later.
-struct StreamSettings {
-  weft::stream::Options options;
-  std::vector<std::byte> private_data;
-};
-
-StreamSettings settings_of(const weft_stream_options* from) {
-  StreamSettings settings;
-  if (from == nullptr) return settings;
-  auto& options = settings.options;
-  WEFT_C_TAKE(options.send_buffer_bytes, from, send_buffer_bytes);
-  WEFT_C_TAKE(options.receive_buffer_bytes, from, receive_buffer_bytes);
-  WEFT_C_TAKE(options.growth_bytes, from, growth_bytes);
-  // The last of the three members: a structure that has it has the others too.
-  if (WEFT_C_HAS(from, keepalive_probes) && from->keepalive_idle_ms != 0) {
-    weft::stream::Keepalive keepalive;
-    keepalive.idle = std::chrono::milliseconds(from->keepalive_idle_ms);
-    if (from->keepalive_interval_ms != 0) {
-      keepalive.interval = std::chrono::milliseconds(from->keepalive_interval_ms);
-    }
-    WEFT_C_TAKE(keepalive.probes, from, keepalive_probes);
-    options.keepalive = keepalive;
-  }
-  if (WEFT_C_HAS(from, private_data_bytes)) {
-    // The length is the later member: a structure that has it has the pointer too.
-    const auto bytes = bytes_of(from->private_data, from->private_data_bytes);
-    settings.private_data.assign(bytes.begin(), bytes.end());
-  }
-  return settings;
-}
-
-}  // namespace
-
-struct weft_stream {
-  explicit weft_stream(Stream&& from) : stream(std::move(from)) {}
-
-  Stream stream;
-};
-
-struct weft_stream_listener {
-  weft::c::StreamAcceptor acceptor;
-};
-
-namespace {
 
 // The number of bytes that were moved, 0 at the end of the stream, or a negative errno value.
 ssize_t result_of(const weft_stream& stream, const Outcome& outcome) {
@@ -89,7 +41,7 @@ ssize_t result_of(const weft_stream& stream, const Outcome& outcome) {
 int weft_stream_connect(weft_stream** stream, const char* host, uint16_t port,
                         const weft_stream_options* options, int timeout_ms) {
   return guarded([&] {
-    const auto settings = settings_of(options);
+    const auto settings = stream_settings_of(options);
     auto made = std::make_unique<weft_stream>(Stream(settings.options));
     made->stream.connect(address_of(host, port), deadline_of(timeout_ms), settings.private_data);
     // From here on the program owns the stream. One that could not connect is freed by `made`.
@@ -101,7 +53,7 @@ int weft_stream_connect(weft_stream** stream, const char* host, uint16_t port,
 int weft_stream_start_connecting(weft_stream** stream, const char* host, uint16_t port,
                                  const weft_stream_options* options) {
   return guarded([&] {
-    const auto settings = settings_of(options);
+    const auto settings = stream_settings_of(options);
     auto made = std::make_unique<weft_stream>(Stream(settings.options));
     made->stream.start_connecting(address_of(host, port), settings.private_data);
     *stream = made.release();
@@ -202,7 +154,7 @@ const void* weft_stream_peer_private_data(weft_stream* stream, size_t* count) {
 int weft_stream_listen(weft_stream_listener** listener, const char* host, uint16_t port,
                        const weft_stream_options* options, int backlog) {
   return guarded([&] {
-    auto settings = settings_of(options);
+    auto settings = stream_settings_of(options);
     // The port is free again if listen() throws, because `made` owns it until the end.
     Listener made(address_of(host, port), settings.options);
     made.listen(backlog);

@@ -68,4 +68,8 @@ std::optional<Stream> StreamAcceptor::accept(const Deadline& deadline) {
   }
 }
 
+std::optional<stream::Request> StreamAcceptor::next(const Deadline& deadline) {
+  return listener_.next(deadline);
+}
+
 }  // namespace weft::c

@@ -20,9 +20,13 @@ class StreamAcceptor {
 
   // Waits for the next stream that is connected; empty if the deadline has passed.
   std::optional<stream::Stream> accept(const Deadline& deadline);
+  // Waits for the next request, and leaves the decision to the caller; empty at the deadline.
+  std::optional<stream::Request> next(const Deadline& deadline);
   // Readable while accept() may have something to do.
   [[nodiscard]] int fd() const { return ready_.get(); }
   [[nodiscard]] const stream::Listener& listener() const { return listener_; }
+  // What is sent to each peer that is accepted.
+  [[nodiscard]] const std::vector<std::byte>& private_data() const { return private_data_; }
 
  private:
   // Accepts all peers that have asked to connect.

@@ -146,10 +146,143 @@ static void a_rejection_is_refused_and_the_rest_can_only_be_freed(void) {
   end(&sides);
 }
 
+static weft_completion completion_of(weft_connection* connection, weft_queue queue) {
+  weft_completion completion;
+  memset(&completion, 0xEE, sizeof completion);
+  CHECK_IS(weft_connection_await_completions(connection, queue, &completion, sizeof completion, 1,
+                                             PATIENCE_MS),
+           1);
+  CHECK_IS(completion.status, 0);
+  return completion;
+}
+
+static void immediates_and_atomics(void) {
+  struct sides sides = {0};
+  weft_buffer *text = NULL, *counter = NULL;
+  weft_remote_buffer remote;
+  weft_completion got;
+  uint64_t* value;
+  CHECK_IS(establish(&sides), 0);
+  CHECK_IS(weft_buffer_allocate(sides.active, 64, WEFT_LOCAL, &text), 0);
+  CHECK_IS(
+      weft_buffer_allocate(sides.passive, 64,
+                           WEFT_REMOTE_READ | WEFT_REMOTE_WRITE | WEFT_REMOTE_ATOMIC, &counter),
+      0);
+  remote = weft_buffer_remote(counter);
+  CHECK_IS(weft_post_send_with_immediate(sides.active, text, 0, 6, 0xABCD1234, 1, 0), 0);
+  CHECK_IS(completion_of(sides.active, WEFT_SENDS).opcode, WEFT_SEND);
+  got = completion_of(sides.passive, WEFT_RECEIVES);
+  CHECK_IS(got.id, 7);
+  CHECK_IS(got.opcode, WEFT_RECEIVE);
+  CHECK_IS(got.bytes, 6);
+  CHECK_IS(got.has_immediate, 1);
+  CHECK_IS(got.immediate, 0xABCD1234);
+  CHECK_IS(weft_post_receive(sides.passive, sides.landing, 0, 0, 8), 0);
+  CHECK_IS(weft_post_receive(sides.passive, sides.landing, 0, 8, 9), 0);
+  CHECK_IS(weft_post_write_with_immediate(sides.active, text, 0, 8, &remote, 16, 5, 2, 0), 0);
+  CHECK_IS(weft_post_send(sides.active, text, 0, 1, 3, 0), 0);
+  got = completion_of(sides.passive, WEFT_RECEIVES);
+  CHECK_IS(got.opcode, WEFT_RECEIVE_OF_WRITE);
+  CHECK_IS(got.immediate, 5);
+  CHECK_IS(completion_of(sides.passive, WEFT_RECEIVES).has_immediate, 0);
+  CHECK_IS(completion_of(sides.active, WEFT_SENDS).opcode, WEFT_WRITE);
+  CHECK_IS(completion_of(sides.active, WEFT_SENDS).id, 3);
+
+  value = weft_buffer_data(counter);
+  *value = 40;
+  CHECK_IS(weft_post_fetch_and_add(sides.active, text, 8, &remote, 0, 2, 4, 0), 0);
+  CHECK_IS(completion_of(sides.active, WEFT_SENDS).opcode, WEFT_FETCH_AND_ADD);
+  CHECK_IS(((uint64_t*)weft_buffer_data(text))[1], 40);
+  CHECK_IS(weft_post_compare_and_swap(sides.active, text, 8, &remote, 0, 42, 7, 5, 0), 0);
+  CHECK_IS(completion_of(sides.active, WEFT_SENDS).opcode, WEFT_COMPARE_AND_SWAP);
+  CHECK_IS(((uint64_t*)weft_buffer_data(text))[1], 42);
+  CHECK_IS(*value, 7);
+  CHECK_IS(weft_post_fetch_and_add(sides.active, text, 60, &remote, 0, 2, 4, 0), -ERANGE);
+  CHECK_IS(weft_post_fetch_and_add(sides.active, text, 8, &remote, 0, 2, 4, WEFT_KEEP),
+           -EOPNOTSUPP);
+  /* An rkey that is none of a memory window cannot be invalidated. */
+  CHECK_IS(weft_post_receive(sides.passive, sides.landing, 0, 8, 10), 0);
+  CHECK_IS(weft_post_send_with_invalidate(sides.active, text, 0, 1, remote.rkey, 6, 0), 0);
+  CHECK(outcome_of(sides.active, WEFT_SENDS).status != 0);
+  weft_buffer_free(text);
+  weft_buffer_free(counter);
+  end(&sides);
+}
+
+/* A structure of an older release is shorter. */
+static void completions_have_the_size_of_the_program(void) {
+  struct sides sides = {0};
+  struct {
+    uint64_t id;
+    int32_t status;
+    int32_t opcode;
+  } got[3];
+  weft_buffer* text = NULL;
+  memset(got, 0xEE, sizeof got);
+  CHECK_IS(establish(&sides), 0);
+  CHECK_IS(weft_buffer_allocate(sides.active, 64, WEFT_REMOTE_READ, &text), 0);
+  CHECK_IS(weft_post_send(sides.active, text, 0, 6, 1, 0), 0);
+  CHECK_IS(weft_post_send(sides.active, text, 0, 6, 2, 0), 0);
+  CHECK_IS(weft_post_receive(sides.passive, sides.landing, 0, 64, 8), 0);
+  CHECK_IS(weft_connection_await_completions(sides.active, WEFT_SENDS, (weft_completion*)got,
+                                             sizeof got[0], 2, PATIENCE_MS),
+           2);
+  CHECK_IS(got[0].id, 1);
+  CHECK_IS(got[1].id, 2);
+  CHECK_IS(got[1].opcode, WEFT_SEND);
+  CHECK_IS(got[2].id, 0xEEEEEEEEEEEEEEEE);
+  weft_buffer_free(text);
+  end(&sides);
+}
+
+static void free_memory(void* user) {
+  void** memory = user;
+  memset(*memory, 0, 16);
+  free(*memory);
+  *memory = NULL;
+}
+
+static void a_kept_buffer_lives_until_the_request_has_completed(void) {
+  struct sides sides = {0};
+  weft_buffer *into = NULL, *from = NULL;
+  void* memory = calloc(1, 16);
+  void* unused = calloc(1, 16);
+  weft_buffer* target = NULL;
+  CHECK_IS(establish(&sides), 0);
+  /* A receive whose buffer is freed while it is posted. */
+  CHECK_IS(
+      weft_buffer_register_owned(sides.active, memory, 16, WEFT_LOCAL, free_memory, &memory, &into),
+      0);
+  CHECK_IS(weft_post_receive_kept(sides.active, into, 0, 16, 20), 0);
+  weft_buffer_free(into);
+  CHECK(memory != NULL);
+  CHECK_IS(weft_buffer_allocate(sides.passive, 16, WEFT_LOCAL, &from), 0);
+  strcpy(weft_buffer_data(from), "kept");
+  CHECK_IS(weft_post_send(sides.passive, from, 0, 5, 21, WEFT_KEEP), 0);
+  weft_buffer_free(from);
+  CHECK_IS(outcome_of(sides.passive, WEFT_SENDS).status, 0);
+  CHECK_IS(outcome_of(sides.active, WEFT_RECEIVES).bytes, 5);
+  CHECK(memory == NULL);
+  /* Without a request, freeing the buffer releases the memory. */
+  CHECK_IS(weft_buffer_register_owned(sides.active, unused, 16, WEFT_LOCAL, free_memory, &unused,
+                                      &target),
+           0);
+  weft_buffer_free(target);
+  CHECK(unused == NULL);
+  /* What cannot be registered is not released. */
+  CHECK_IS(weft_buffer_register_owned(sides.active, &sides, 0, WEFT_LOCAL, free_memory, &unused,
+                                      &target),
+           -EINVAL);
+  end(&sides);
+}
+
 int main(void) {
   a_send_lands_in_a_receive();
   advertised_memory_is_written_and_read();
   the_descriptor_reports_outcomes_and_the_end_is_seen();
   a_rejection_is_refused_and_the_rest_can_only_be_freed();
+  immediates_and_atomics();
+  completions_have_the_size_of_the_program();
+  a_kept_buffer_lives_until_the_request_has_completed();
   return 0;
 }

@@ -13,6 +13,8 @@ struct record {
   uint64_t last_number;
   char text[64];
   int free_in_message; /* free the passive link in its callback */
+  int keep;            /* keep the memory of messages */
+  weft_message_buffer* kept;
 };
 
 static void on_established(weft_link* link, void* user) {
@@ -30,6 +32,11 @@ static void on_message(weft_link* link, const weft_message* message, void* user)
   CHECK(message->count < sizeof record->text);
   memcpy(record->text, message->bytes, message->count);
   record->text[message->count] = '\0';
+  if (record->keep) {
+    weft_message_buffer* again = NULL;
+    CHECK_IS(weft_message_keep(message, &record->kept), 0);
+    CHECK_IS(weft_message_keep(message, &again), -EALREADY);
+  }
   if (record->free_in_message) {
     record->passive = NULL;
     weft_link_free(link);
@@ -103,6 +110,8 @@ static void on_unwanted(weft_link_request* request, void* user) {
 
 /* Of the loops: the default, no polling, and a time. */
 static int64_t spin_us = 0;
+/* Of the links that connect. */
+static uint8_t queue_while_connecting = 0;
 
 static weft_link_listener* begin(struct record* record,
                                  void (*request)(weft_link_request*, void*)) {
@@ -113,6 +122,7 @@ static weft_link_listener* begin(struct record* record,
   limits.spin_us = spin_us;
   options.private_data = "key";
   options.private_data_bytes = 3;
+  options.queue_while_connecting = queue_while_connecting;
   CHECK_IS(weft_loop_new(&record->loop, &limits), 0);
   CHECK_IS(weft_link_listen(record->loop, &listener, "127.0.0.1", 0, request, record, 0), 0);
   CHECK_IS(weft_link_connect(record->loop, &record->active, "127.0.0.1",
@@ -198,6 +208,72 @@ static void posted_work_and_timers_are_called(void) {
   weft_loop_free(record.loop);
 }
 
+static void messages_wait_for_the_connection(void) {
+  struct record record = {0};
+  weft_link_listener* listener;
+  queue_while_connecting = 1;
+  listener = begin(&record, on_request);
+  CHECK_IS(weft_link_send(record.active, "early", 5, 3, 99, WEFT_CONFIRM, NULL), 0);
+  run_until(&record, &record.delivered, 1);
+  CHECK_IS(strcmp(record.text, "early"), 0);
+  end(&record, listener);
+  /* One that is never established lets them fail. */
+  memset(&record, 0, sizeof record);
+  listener = begin(&record, on_unwanted);
+  CHECK_IS(weft_link_send(record.active, "early", 5, 3, 99, 0, NULL), 0);
+  run_until(&record, &record.errors, 1);
+  CHECK_IS(record.failed, 1);
+  end(&record, listener);
+  queue_while_connecting = 0;
+}
+
+static void messages_without_a_copy(void) {
+  struct record record = {.keep = 1};
+  weft_link_listener* listener = begin(&record, on_request);
+  weft_link_statistics statistics = WEFT_LINK_STATISTICS;
+  weft_message_buffer* buffer = NULL;
+  weft_buffer* registered = NULL;
+  weft_part parts[2];
+  char memory[] = "of two parts: one";
+  run_until(&record, &record.established, 2);
+
+  CHECK_IS(weft_link_allocate(record.active, 64, &buffer), 0);
+  CHECK_IS(weft_message_buffer_size(buffer), 64);
+  memcpy(weft_message_buffer_data(buffer), "of the pool", 11);
+  weft_message_buffer_truncate(buffer, 11);
+  CHECK_IS(weft_link_send_buffer(record.active, buffer, 3, 99, 0, NULL), 0);
+  weft_message_buffer_free(buffer);
+  run_until(&record, &record.messages, 1);
+  CHECK_IS(strcmp(record.text, "of the pool"), 0);
+  /* The memory that was kept is still there when the link has ended. */
+  buffer = record.kept;
+  record.kept = NULL;
+
+  CHECK_IS(weft_link_register(record.active, memory, sizeof memory, &registered), 0);
+  parts[0].buffer = registered;
+  parts[0].offset = 14;
+  parts[0].bytes = 3;
+  parts[1].buffer = registered;
+  parts[1].offset = 2;
+  parts[1].bytes = 10;
+  CHECK_IS(weft_link_send_parts(record.active, parts, 2, 3, 99, WEFT_CONFIRM, NULL), 0);
+  run_until(&record, &record.delivered, 1);
+  CHECK_IS(strcmp(record.text, "one two parts"), 0);
+  weft_message_buffer_free(record.kept);
+  parts[1].bytes = 100;
+  CHECK_IS(weft_link_send_parts(record.active, parts, 2, 3, 99, 0, NULL), -ERANGE);
+  CHECK_IS(weft_link_send_parts(record.active, parts, 17, 3, 99, 0, NULL), -EINVAL);
+
+  CHECK_IS(weft_link_get_statistics(record.active, &statistics), 0);
+  CHECK_IS(statistics.size, sizeof statistics);
+  CHECK_IS(statistics.messages_sent, 2);
+  CHECK_IS(statistics.bytes_sent, 24);
+  weft_buffer_free(registered);
+  end(&record, listener);
+  CHECK_IS(memcmp(weft_message_buffer_data(buffer), "of the pool", 11), 0);
+  weft_message_buffer_free(buffer);
+}
+
 int main(void) {
   const int64_t spins[] = {0, -1, 200};
   for (int i = 0; i < 3; ++i) {
@@ -207,5 +283,7 @@ int main(void) {
   a_link_may_be_freed_in_its_callback();
   a_rejection_is_an_error();
   posted_work_and_timers_are_called();
+  messages_wait_for_the_connection();
+  messages_without_a_copy();
   return 0;
 }

@@ -215,6 +215,61 @@ static void accepting_without_waiting(void) {
   weft_stream_listener_free(listener);
 }
 
+static void a_request_is_accepted_or_rejected(void) {
+  weft_stream_options options = WEFT_STREAM_OPTIONS;
+  weft_stream_statistics statistics = WEFT_STREAM_STATISTICS;
+  struct {
+    size_t size;
+    uint64_t bytes_sent;
+    uint64_t other;
+  } brief = {16, 0, 77};
+  weft_stream_listener* listener = NULL;
+  weft_stream_request* request = NULL;
+  weft_stream *active = NULL, *passive = NULL;
+  size_t count = 0;
+  char address[64];
+  options.send_queue = 8;
+  options.receive_queue = 8;
+  options.spin_us = -1;
+  options.linger_ms = 100;
+  CHECK_IS(weft_stream_listen(&listener, "127.0.0.1", 0, NULL, 0), 0);
+  CHECK_IS(weft_stream_next(listener, &request, 0), -EAGAIN);
+  for (int accepts = 0; accepts < 2; ++accepts) {
+    options.private_data = "ask";
+    options.private_data_bytes = 3;
+    CHECK_IS(weft_stream_start_connecting(&active, "127.0.0.1", weft_stream_listener_port(listener),
+                                          &options),
+             0);
+    CHECK_IS(weft_stream_next(listener, &request, PATIENCE_MS), 0);
+    CHECK_IS(memcmp(weft_stream_request_private_data(request, &count), "ask", 3), 0);
+    CHECK_IS(count, 3);
+    CHECK(weft_stream_request_peer_address(request, address, sizeof address) > 0);
+    if (!accepts) {
+      CHECK_IS(weft_stream_request_reject(request, "no", 2), 0);
+      CHECK_IS(weft_stream_await_connected(active, PATIENCE_MS), -ECONNREFUSED);
+      weft_stream_free(active);
+      continue;
+    }
+    options.private_data = "answer";
+    options.private_data_bytes = 6;
+    CHECK_IS(weft_stream_request_accept(request, &passive, &options), 0);
+    CHECK_IS(weft_stream_await_connected(active, PATIENCE_MS), 0);
+    CHECK_IS(weft_stream_await_connected(passive, PATIENCE_MS), 0);
+    CHECK_IS(memcmp(weft_stream_peer_private_data(active, &count), "answer", 6), 0);
+    CHECK_IS(weft_stream_send(active, "hello", 5, PATIENCE_MS), 5);
+    CHECK_IS(weft_stream_receive(passive, address, 5, PATIENCE_MS), 5);
+    CHECK_IS(weft_stream_get_statistics(active, &statistics), 0);
+    CHECK_IS(statistics.size, sizeof statistics);
+    CHECK_IS(statistics.bytes_sent, 5);
+    CHECK_IS(weft_stream_get_statistics(active, (weft_stream_statistics*)&brief), 0);
+    CHECK_IS(brief.bytes_sent, 5);
+    CHECK_IS(brief.other, 77);
+    weft_stream_free(active);
+    weft_stream_free(passive);
+  }
+  weft_stream_listener_free(listener);
+}
+
 int main(void) {
   CHECK(weft_version()[0] != '\0');
   bytes_arrive_in_order_and_the_end_stays();
@@ -226,5 +281,6 @@ int main(void) {
   failures_have_a_number_and_a_sentence();
   connecting_without_waiting();
   accepting_without_waiting();
+  a_request_is_accepted_or_rejected();
   return 0;
 }

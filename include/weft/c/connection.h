@@ -28,14 +28,18 @@ typedef struct weft_connection_options {
   { .size = sizeof(weft_connection_options) }
 
 /* What the peer may do with a buffer. */
-enum { WEFT_LOCAL = 0, WEFT_REMOTE_READ = 1, WEFT_REMOTE_WRITE = 2 };
+enum { WEFT_LOCAL = 0, WEFT_REMOTE_READ = 1, WEFT_REMOTE_WRITE = 2, WEFT_REMOTE_ATOMIC = 4 };
 
 /* Flags of posted requests. */
 enum {
   WEFT_UNSIGNALED = 1, /* there is an outcome only if the request fails */
   WEFT_SOLICITED = 2,  /* the peer's completion is a solicited event */
   WEFT_FENCE = 4,      /* the request waits for the reads that were posted before it */
-  WEFT_COPIED = 8      /* the bytes are copied during the call; at most `inline_bytes` */
+  WEFT_COPIED = 8,     /* the bytes are copied during the call; at most `inline_bytes` */
+  /* of sends, writes and reads: the connection keeps the buffer and its memory until the request
+   * has completed, also if weft_buffer_free() is called before; with WEFT_UNSIGNALED until a later
+   * request has completed */
+  WEFT_KEEP = 16
 };
 
 typedef enum weft_queue { WEFT_SENDS = 0, WEFT_RECEIVES = 1 } weft_queue;
@@ -54,6 +58,29 @@ typedef struct weft_outcome {
   int32_t status; /* 0, or another value of ibv_wc_status: see weft_status_text() */
   uint32_t bytes; /* of a receive or read that has succeeded */
 } weft_outcome;
+
+/* What weft_completion.opcode can be. */
+typedef enum weft_opcode {
+  WEFT_SEND = 0,
+  WEFT_WRITE = 1,
+  WEFT_READ = 2,
+  WEFT_COMPARE_AND_SWAP = 3,
+  WEFT_FETCH_AND_ADD = 4,
+  WEFT_RECEIVE = 128,
+  WEFT_RECEIVE_OF_WRITE = 129 /* the receive that a write with immediate has taken */
+} weft_opcode;
+
+/* The outcome of a posted request, with all that came with it. Later releases can append members:
+ * see weft_connection_await_completions(). */
+typedef struct weft_completion {
+  uint64_t id;
+  int32_t status;
+  int32_t opcode; /* a weft_opcode; of a request that has succeeded, as the following */
+  uint32_t bytes; /* of a receive or read */
+  uint32_t immediate;
+  uint32_t invalidated_rkey; /* the peer's send has invalidated this rkey; otherwise 0 */
+  uint8_t has_immediate;     /* 1 or 0 */
+} weft_completion;
 
 /* The meaning of weft_outcome.status, in a few words. Valid as long as the program runs. */
 WEFT_C_API const char* weft_status_text(int32_t status);
@@ -99,11 +126,18 @@ WEFT_C_API int weft_buffer_allocate(weft_connection* connection, size_t bytes, i
 /* Registers memory of the program, which must outlive the buffer. */
 WEFT_C_API int weft_buffer_register(weft_connection* connection, void* memory, size_t bytes,
                                     int access, weft_buffer** buffer);
+/* The same with memory whose owner is told when it is free: calls `release` once, in any thread,
+ * when the buffer was freed and the last request that was posted with WEFT_KEEP has completed. If
+ * this fails, `release` is not called. */
+WEFT_C_API int weft_buffer_register_owned(weft_connection* connection, void* memory, size_t bytes,
+                                          int access, void (*release)(void* user), void* user,
+                                          weft_buffer** buffer);
 WEFT_C_API void* weft_buffer_data(weft_buffer* buffer);
 WEFT_C_API size_t weft_buffer_size(weft_buffer* buffer);
 /* What the peer needs in order to access the buffer; the tag is 0. */
 WEFT_C_API weft_remote_buffer weft_buffer_remote(weft_buffer* buffer);
-/* Waits for accesses by the peer that are in progress; later ones are refused. */
+/* Waits for accesses by the peer that are in progress; later ones are refused. If a request that
+ * was posted with WEFT_KEEP uses the buffer, that is done when the request has completed. */
 WEFT_C_API void weft_buffer_free(weft_buffer* buffer);
 
 /* --- Requests. `offset` and `bytes` are a part of the local buffer: -ERANGE if it is not within
@@ -112,6 +146,9 @@ WEFT_C_API void weft_buffer_free(weft_buffer* buffer);
 
 WEFT_C_API int weft_post_receive(weft_connection* connection, weft_buffer* buffer, size_t offset,
                                  size_t bytes, uint64_t id);
+/* The same; the connection keeps the buffer as with WEFT_KEEP. */
+WEFT_C_API int weft_post_receive_kept(weft_connection* connection, weft_buffer* buffer,
+                                      size_t offset, size_t bytes, uint64_t id);
 WEFT_C_API int weft_post_send(weft_connection* connection, weft_buffer* buffer, size_t offset,
                               size_t bytes, uint64_t id, int flags);
 /* Write to, and read from, the peer's buffer from `remote_offset` on. -EMSGSIZE if the part is not
@@ -122,10 +159,41 @@ WEFT_C_API int weft_post_write(weft_connection* connection, weft_buffer* buffer,
 WEFT_C_API int weft_post_read(weft_connection* connection, weft_buffer* buffer, size_t offset,
                               size_t bytes, const weft_remote_buffer* remote,
                               uint64_t remote_offset, uint64_t id, int flags);
+/* Messages with 32 bits of immediate data, which the receiver finds in its weft_completion. The
+ * write takes one of the peer's receives, which may be of no bytes. -EOPNOTSUPP if the peer cannot
+ * receive sends with immediates: one that is no Weft device, over iWARP. */
+WEFT_C_API int weft_post_send_with_immediate(weft_connection* connection, weft_buffer* buffer,
+                                             size_t offset, size_t bytes, uint32_t immediate,
+                                             uint64_t id, int flags);
+WEFT_C_API int weft_post_write_with_immediate(weft_connection* connection, weft_buffer* buffer,
+                                              size_t offset, size_t bytes,
+                                              const weft_remote_buffer* remote,
+                                              uint64_t remote_offset, uint32_t immediate,
+                                              uint64_t id, int flags);
+/* Sends, and invalidates at the peer an rkey of a memory window of type 2. */
+WEFT_C_API int weft_post_send_with_invalidate(weft_connection* connection, weft_buffer* buffer,
+                                              size_t offset, size_t bytes, uint32_t rkey,
+                                              uint64_t id, int flags);
+/* Atomics on eight bytes of a buffer of the peer that grants WEFT_REMOTE_ATOMIC, where their
+ * address is a multiple of eight. The previous value is stored in eight bytes of the local buffer,
+ * from `offset` on, in the peer's byte order. */
+WEFT_C_API int weft_post_fetch_and_add(weft_connection* connection, weft_buffer* buffer,
+                                       size_t offset, const weft_remote_buffer* remote,
+                                       uint64_t remote_offset, uint64_t addend, uint64_t id,
+                                       int flags);
+/* Stores `desired` if the previous value is `expected`. */
+WEFT_C_API int weft_post_compare_and_swap(weft_connection* connection, weft_buffer* buffer,
+                                          size_t offset, const weft_remote_buffer* remote,
+                                          uint64_t remote_offset, uint64_t expected,
+                                          uint64_t desired, uint64_t id, int flags);
 /* Waits for `count` outcomes of one queue, failures included. Returns how many there are: fewer if
  * the timeout has passed, or no posted request is left that could still complete. */
 WEFT_C_API int weft_connection_await(weft_connection* connection, weft_queue queue,
                                      weft_outcome* outcomes, size_t count, int timeout_ms);
+/* The same with all that came with each; `size` is sizeof(weft_completion). */
+WEFT_C_API int weft_connection_await_completions(weft_connection* connection, weft_queue queue,
+                                                 weft_completion* completions, size_t size,
+                                                 size_t count, int timeout_ms);
 /* A descriptor for poll(2), readable while an outcome may be available; then call
  * weft_connection_await() with timeout 0, also once before the first poll. */
 WEFT_C_API int weft_connection_fd(weft_connection* connection, weft_queue queue);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "weft/c/common.h"
+#include "weft/c/connection.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -17,6 +18,7 @@ typedef struct weft_loop weft_loop;
 typedef struct weft_link weft_link; /* a connection for messages */
 typedef struct weft_link_listener weft_link_listener;
 typedef struct weft_link_request weft_link_request;
+typedef struct weft_message_buffer weft_message_buffer; /* memory of a loop for messages */
 
 typedef struct weft_loop_limits {
   size_t size; /* of this structure */
@@ -39,7 +41,8 @@ typedef enum weft_ending {
   WEFT_ENDED_BY_FAILURE = 3 /* see the error number */
 } weft_ending;
 
-/* A message that has arrived. Valid until the callback returns. */
+/* A message that has arrived. Valid until the callback returns; weft_message_keep() keeps its
+ * memory. */
 typedef struct weft_message {
   const void* bytes;
   size_t count;
@@ -85,9 +88,35 @@ typedef struct weft_link_options {
   size_t private_data_bytes;
   uint32_t connect_timeout_ms; /* 10 000 */
   uint32_t keepalive_ms;       /* answered by the peer's device; 0: no keepalive */
+  /* 1: messages may be sent before the link is established. They wait, within the limits of the
+   * loop, and go first when it is; if it never is, each has the callback `failed` before `error`.
+   * One that is longer than the peer allows fails then with EMSGSIZE. */
+  uint8_t queue_while_connecting;
 } weft_link_options;
 #define WEFT_LINK_OPTIONS \
   { .size = sizeof(weft_link_options) }
+
+/* Counters of a link. Set `size` before the call: members that the library does not have are 0. */
+typedef struct weft_link_statistics {
+  size_t size;            /* of this structure */
+  uint64_t messages_sent; /* that had the callback `sent` */
+  uint64_t bytes_sent;
+  uint64_t frames_sent;       /* that carried messages, one or several */
+  uint64_t messages_received; /* that had the callback `message` */
+  uint64_t bytes_received;
+  uint64_t messages_waiting; /* to be sent */
+  uint64_t credit_waits;     /* how often sending had to wait for credits of the peer */
+  uint64_t waited_for_credits_ns;
+} weft_link_statistics;
+#define WEFT_LINK_STATISTICS \
+  { .size = sizeof(weft_link_statistics) }
+
+/* A part of a registered buffer. */
+typedef struct weft_part {
+  weft_buffer* buffer;
+  size_t offset;
+  size_t bytes;
+} weft_part;
 
 /* --- Loops */
 
@@ -145,10 +174,36 @@ enum { WEFT_CONFIRM = 1 /* call `delivered` when the peer has processed the mess
 
 /* Sends one message; the bytes are copied. `*number` identifies it in the callbacks, and may be
  * null. -EAGAIN if too much waits to be sent: the callback `writable` follows. -EMSGSIZE if it is
- * longer than either side allows, -ENOTCONN if the link is not established. */
+ * longer than either side allows, -ENOTCONN if the link is not established and its options have no
+ * `queue_while_connecting`. */
 WEFT_C_API int weft_link_send(weft_link* link, const void* bytes, size_t count, uint32_t type,
                               uint64_t tag, int flags, uint64_t* number);
+/* A buffer of `bytes` bytes, to be filled and sent on links of the same loop. */
+WEFT_C_API int weft_link_allocate(weft_link* link, size_t bytes, weft_message_buffer** buffer);
+/* Sends a buffer without a copy. The message shares its memory until it is sent or has failed: the
+ * buffer must not be changed until then, and may be freed at once. */
+WEFT_C_API int weft_link_send_buffer(weft_link* link, weft_message_buffer* buffer, uint32_t type,
+                                     uint64_t tag, int flags, uint64_t* number);
+/* Registers memory of the program, to be sent on links of the same loop. It must outlive the
+ * buffer. -ENOTCONN while the link has no device yet: before it is established. */
+WEFT_C_API int weft_link_register(weft_link* link, void* memory, size_t bytes,
+                                  weft_buffer** buffer);
+/* Sends parts of registered buffers, at most 16, as one message without a copy. Buffers and memory
+ * must stay as they are until the callback `sent` or `failed`. */
+WEFT_C_API int weft_link_send_parts(weft_link* link, const weft_part* parts, size_t count,
+                                    uint32_t type, uint64_t tag, int flags, uint64_t* number);
+/* In the callback `message`: takes over the memory of the message, which stays valid until the
+ * buffer is freed. Kept memory counts against `pool_bytes`. -EALREADY if it was kept before. */
+WEFT_C_API int weft_message_keep(const weft_message* message, weft_message_buffer** buffer);
+WEFT_C_API void* weft_message_buffer_data(weft_message_buffer* buffer);
+WEFT_C_API size_t weft_message_buffer_size(weft_message_buffer* buffer);
+/* Shortens the buffer: a message is as long as its buffer. */
+WEFT_C_API void weft_message_buffer_truncate(weft_message_buffer* buffer, size_t bytes);
+/* May be called in any thread, and after the end of the loop. */
+WEFT_C_API void weft_message_buffer_free(weft_message_buffer* buffer);
 WEFT_C_API int weft_link_is_writable(weft_link* link); /* 1 or 0 */
+/* Also after the end of the link. */
+WEFT_C_API int weft_link_get_statistics(weft_link* link, weft_link_statistics* statistics);
 /* The longest message that both sides allow; 0 before the link is established. */
 WEFT_C_API uint64_t weft_link_max_message_bytes(weft_link* link);
 WEFT_C_API const void* weft_link_peer_private_data(weft_link* link, size_t* count);

@@ -12,6 +12,7 @@ extern "C" {
 
 typedef struct weft_stream weft_stream;
 typedef struct weft_stream_listener weft_stream_listener;
+typedef struct weft_stream_request weft_stream_request;
 
 typedef struct weft_stream_options {
   size_t size; /* of this structure */
@@ -28,9 +29,31 @@ typedef struct weft_stream_options {
   /* Sent to the peer's program with the request to connect, or with its acceptance. */
   const void* private_data;
   size_t private_data_bytes;
+  /* Messages that may be under way to the peer, and from it: 2 to 65535 (384). */
+  uint32_t send_queue;
+  uint32_t receive_queue;
+  int64_t spin_us;    /* how long a call polls before it blocks (50); below 0: never */
+  uint32_t linger_ms; /* how long weft_stream_free() may wait (5000) */
 } weft_stream_options;
 #define WEFT_STREAM_OPTIONS \
   { .size = sizeof(weft_stream_options) }
+
+/* Counters of a stream. Set `size` before the call: members that the library does not have are 0.
+ */
+typedef struct weft_stream_statistics {
+  size_t size; /* of this structure */
+  uint64_t bytes_sent;
+  uint64_t bytes_received;
+  uint64_t data_messages_sent;
+  uint64_t data_messages_received;
+  uint64_t updates_sent; /* that return ring space or receives */
+  uint64_t updates_received;
+  uint64_t refused_sends;     /* calls that returned -EAGAIN */
+  uint64_t answered_probes;   /* of the keepalive */
+  uint64_t placed_bytes_sent; /* that this side has copied into the peer's memory itself */
+} weft_stream_statistics;
+#define WEFT_STREAM_STATISTICS \
+  { .size = sizeof(weft_stream_statistics) }
 
 /* Connects to `host`, a name or an address, and waits for the result: -ETIMEDOUT at the timeout,
  * -ECONNREFUSED if the peer rejects. `*stream` is set on success only. */
@@ -79,7 +102,7 @@ WEFT_C_API int weft_stream_finish(weft_stream* stream);
 WEFT_C_API int weft_stream_close(weft_stream* stream, int linger_ms);
 /* Ends the stream at once: the peer gets ECONNRESET behind the bytes that have arrived. */
 WEFT_C_API int weft_stream_abort(weft_stream* stream);
-/* Closes the stream with a linger time of five seconds if that was not done, and frees it. */
+/* Closes the stream with the linger time of its options if that was not done, and frees it. */
 WEFT_C_API void weft_stream_free(weft_stream* stream);
 
 /* Write an address, "192.0.2.1:7174" or "[::1]:7174" with a terminating zero, into `text`. Return
@@ -89,6 +112,8 @@ WEFT_C_API int weft_stream_peer_address(weft_stream* stream, char* text, size_t 
 /* The private data of the peer's program, of `*count` bytes. Valid as long as the stream. */
 WEFT_C_API const void* weft_stream_peer_private_data(weft_stream* stream, size_t* count);
 
+WEFT_C_API int weft_stream_get_statistics(weft_stream* stream, weft_stream_statistics* statistics);
+
 /* Listens. A null or empty host is any local address, port 0 a free port, and backlog 0 the
  * default. The accepted streams get the options. */
 WEFT_C_API int weft_stream_listen(weft_stream_listener** listener, const char* host, uint16_t port,
@@ -97,6 +122,25 @@ WEFT_C_API int weft_stream_listen(weft_stream_listener** listener, const char* h
  * call this whenever the descriptor of the listener is readable. */
 WEFT_C_API int weft_stream_accept(weft_stream_listener* listener, weft_stream** stream,
                                   int timeout_ms);
+/* Waits for a peer, and lets the program decide: -EAGAIN at the timeout. A request must be accepted
+ * or rejected; both free it. weft_stream_accept() accepts all peers that have asked, so a program
+ * uses either of both. */
+WEFT_C_API int weft_stream_next(weft_stream_listener* listener, weft_stream_request** request,
+                                int timeout_ms);
+/* What the peer's program sent with its request, of `*count` bytes. Valid as long as the request.
+ */
+WEFT_C_API const void* weft_stream_request_private_data(weft_stream_request* request,
+                                                        size_t* count);
+WEFT_C_API int weft_stream_request_peer_address(weft_stream_request* request, char* text,
+                                                size_t room);
+/* Accepts, and frees the request, also if it fails. The stream is still connecting, and its calls
+ * wait for that; see weft_stream_await_connected(). Null options are those of the listener; the
+ * private data is theirs. */
+WEFT_C_API int weft_stream_request_accept(weft_stream_request* request, weft_stream** stream,
+                                          const weft_stream_options* options);
+/* Rejects, and frees the request: the peer gets -ECONNREFUSED. */
+WEFT_C_API int weft_stream_request_reject(weft_stream_request* request, const void* private_data,
+                                          size_t private_data_bytes);
 WEFT_C_API uint16_t weft_stream_listener_port(weft_stream_listener* listener);
 /* A descriptor for poll(2), readable while a peer may be waiting. It belongs to the listener. */
 WEFT_C_API int weft_stream_listener_fd(weft_stream_listener* listener);
