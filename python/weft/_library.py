@@ -32,8 +32,10 @@ class RemoteBufferStructure(Structure):
     _fields_ = [("address", c_uint64), ("bytes", c_uint64), ("rkey", c_uint32), ("tag", c_uint32)]
 
 
-class OutcomeStructure(Structure):
-    _fields_ = [("id", c_uint64), ("status", c_int32), ("bytes", c_uint32)]
+class CompletionStructure(Structure):
+    _fields_ = [("id", c_uint64), ("status", c_int32), ("opcode", c_int32), ("bytes", c_uint32),
+                ("immediate", c_uint32), ("invalidated_rkey", c_uint32),
+                ("has_immediate", c_uint8)]
 
 
 class LoopLimits(Structure):
@@ -69,7 +71,14 @@ class LinkHandlers(Structure):
 
 class LinkOptions(Structure):
     _fields_ = [("size", c_size_t), ("private_data", c_char_p), ("private_data_bytes", c_size_t),
-                ("connect_timeout_ms", c_uint32), ("keepalive_ms", c_uint32)]
+                ("connect_timeout_ms", c_uint32), ("keepalive_ms", c_uint32),
+                ("queue_while_connecting", c_uint8)]
+
+
+class LinkStatistics(Structure):
+    _fields_ = [("size", c_size_t)] + [(name, c_uint64) for name in (
+        "messages_sent", "bytes_sent", "frames_sent", "messages_received", "bytes_received",
+        "messages_waiting", "credit_waits", "waited_for_credits_ns")]
 
 
 class StreamOptions(Structure):
@@ -77,7 +86,15 @@ class StreamOptions(Structure):
                 ("receive_buffer_bytes", c_uint32), ("growth_bytes", c_uint32),
                 ("keepalive_idle_ms", c_uint32), ("keepalive_interval_ms", c_uint32),
                 ("keepalive_probes", c_uint32), ("private_data", c_char_p),
-                ("private_data_bytes", c_size_t)]
+                ("private_data_bytes", c_size_t), ("send_queue", c_uint32),
+                ("receive_queue", c_uint32), ("spin_us", c_int64), ("linger_ms", c_uint32)]
+
+
+class StreamStatistics(Structure):
+    _fields_ = [("size", c_size_t)] + [(name, c_uint64) for name in (
+        "bytes_sent", "bytes_received", "data_messages_sent", "data_messages_received",
+        "updates_sent", "updates_received", "refused_sends", "answered_probes",
+        "placed_bytes_sent")]
 
 
 # A function of the library is declared by its result and its parameters. `h` is a handle, `H` a
@@ -95,7 +112,10 @@ _FUNCTIONS = {
     "connection_listener_fd": "ih", "connection_listener_free": "vh",
     "buffer_register": "ihpniH", "buffer_remote": "rh", "buffer_free": "vh",
     "post_receive": "ihhnnq", "post_send": "ihhnnqi", "post_write": "ihhnnRqqi",
-    "post_read": "ihhnnRqqi", "connection_await": "ihiPni", "connection_fd": "ihi",
+    "post_read": "ihhnnRqqi", "post_send_with_immediate": "ihhnnuqi",
+    "post_write_with_immediate": "ihhnnRquqi", "post_send_with_invalidate": "ihhnnuqi",
+    "post_fetch_and_add": "ihhnRqqqi", "post_compare_and_swap": "ihhnRqqqqi",
+    "connection_await_completions": "ihiPnni", "connection_fd": "ihi",
     "connection_advertise": "ihhu", "connection_await_advertisement": "ihRi",
     "connection_disconnect": "ih", "connection_await_disconnect": "ihi", "connection_free": "vh",
     "loop_new": "iHP", "loop_free": "vh", "loop_step": "zhi", "loop_wake": "vh", "loop_fd": "ih",
@@ -104,13 +124,17 @@ _FUNCTIONS = {
     "link_request_private_data": "phN", "link_request_peer_address": "ihsn",
     "link_send": "ihpnuqiQ", "link_is_writable": "ih", "link_max_message_bytes": "qh",
     "link_peer_private_data": "phN", "link_local_address": "ihsn", "link_peer_address": "ihsn",
-    "link_disconnect": "ih", "link_finish": "ih", "link_free": "vh",
+    "link_get_statistics": "ihP", "message_keep": "iPH", "message_buffer_data": "ph",
+    "message_buffer_size": "nh", "message_buffer_free": "vh", "link_disconnect": "ih", "link_finish": "ih", "link_free": "vh",
     "stream_start_connecting": "iHswP", "stream_await_connected": "ihi", "stream_send": "zhpni",
     "stream_receive": "zhpni", "stream_available": "nh", "stream_view": "zhPi",
     "stream_consume": "ihn", "stream_fd": "ih", "stream_send_fd": "ih", "stream_finish": "ih",
     "stream_close": "ihi", "stream_abort": "ih", "stream_free": "vh",
     "stream_local_address": "ihsn", "stream_peer_address": "ihsn",
     "stream_peer_private_data": "phN", "stream_listen": "iHswPi", "stream_accept": "ihHi",
+    "stream_next": "ihHi", "stream_request_private_data": "phN",
+    "stream_request_peer_address": "ihsn", "stream_request_accept": "ihHP",
+    "stream_request_reject": "ihsn", "stream_get_statistics": "ihP",
     "stream_listener_port": "wh", "stream_listener_fd": "ih", "stream_listener_free": "vh",
 }
 
@@ -156,6 +180,13 @@ def retried(call: Callable[[int], int], timeout: Optional[float], again: int) ->
         result = call(min(left, _SLICE_MS))
         if result != -again or (end is not None and time.monotonic() >= end):
             return result
+
+
+def statistics_of(call: Callable[[Any, Any], int], handle: Any, structure: Any) -> Any:
+    """The counters that a function fills in, as a dictionary."""
+    structure.size = ctypes.sizeof(structure)
+    check(call(handle, ctypes.byref(structure)))
+    return {name: getattr(structure, name) for name, *_ in structure._fields_[1:]}
 
 
 def text_of(call: Callable[..., int], handle: Any) -> str:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Deque, List, Optional, Tuple
 
 from . import _library
-from ._library import OutcomeStructure, RemoteBufferStructure, c, check
+from ._library import CompletionStructure, RemoteBufferStructure, c, check
 from ._memory import Memory
 from .errors import Error, timeout_error
 
@@ -33,6 +33,7 @@ class Access(enum.IntFlag):
     LOCAL = 0
     REMOTE_READ = 1
     REMOTE_WRITE = 2
+    REMOTE_ATOMIC = 4
 
 
 class Flags(enum.IntFlag):
@@ -45,6 +46,18 @@ class Flags(enum.IntFlag):
     SOLICITED = 2
     FENCE = 4
     COPIED = 8
+
+
+class Opcode(enum.IntEnum):
+    """What a request was. RECEIVE_OF_WRITE: a receive that a write with immediate has taken."""
+
+    SEND = 0
+    WRITE = 1
+    READ = 2
+    COMPARE_AND_SWAP = 3
+    FETCH_AND_ADD = 4
+    RECEIVE = 128
+    RECEIVE_OF_WRITE = 129
 
 
 class Queue(enum.IntEnum):
@@ -98,11 +111,16 @@ class RemoteBuffer:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of a posted request. `bytes` is the size of a receive or read that has succeeded."""
+    """Of a posted request. Of one that has succeeded: `bytes` is the size of a receive or read,
+    `immediate` is what the message carried, and `invalidated_rkey` what the peer's send has
+    invalidated."""
 
     id: int
     status: int
     bytes: int
+    opcode: Optional[Opcode] = None
+    immediate: Optional[int] = None
+    invalidated_rkey: Optional[int] = None
 
     @property
     def ok(self) -> bool:
@@ -119,6 +137,13 @@ class Outcome:
         if not self.ok:
             raise Error(errno.EIO, f"request {self.id} has failed: {self.status_text}")
         return self
+
+
+def _outcome(one: Any) -> Outcome:
+    if one.status != 0:
+        return Outcome(one.id, one.status, one.bytes)
+    return Outcome(one.id, one.status, one.bytes, Opcode(one.opcode),
+                   one.immediate if one.has_immediate else None, one.invalidated_rkey or None)
 
 
 class Buffer:
@@ -277,6 +302,51 @@ class Connection:
             self._use(), buffer._use(), offset, _rest(buffer, offset, size), ctypes.byref(there),
             remote_offset, id, int(flags)), flags)
 
+    def post_send_with_immediate(self, buffer: Buffer, immediate: int, offset: int = 0,
+                                 size: Optional[int] = None, flags: Flags = Flags.NONE) -> int:
+        """Sends with 32 bits, which the peer finds in its outcome."""
+        return self._post(Queue.SENDS, buffer, lambda id: c.post_send_with_immediate(
+            self._use(), buffer._use(), offset, _rest(buffer, offset, size), immediate, id,
+            int(flags)), flags)
+
+    def post_write_with_immediate(self, buffer: Buffer, remote: RemoteBuffer, immediate: int,
+                                  remote_offset: int = 0, offset: int = 0,
+                                  size: Optional[int] = None, flags: Flags = Flags.NONE) -> int:
+        """Writes, and completes one of the peer's receives with 32 bits."""
+        there = remote._structure()
+        return self._post(Queue.SENDS, buffer, lambda id: c.post_write_with_immediate(
+            self._use(), buffer._use(), offset, _rest(buffer, offset, size), ctypes.byref(there),
+            remote_offset, immediate, id, int(flags)), flags)
+
+    def post_send_with_invalidate(self, buffer: Buffer, rkey: int, offset: int = 0,
+                                  size: Optional[int] = None, flags: Flags = Flags.NONE) -> int:
+        """Sends, and invalidates an rkey of the peer: of a memory window of type 2."""
+        return self._post(Queue.SENDS, buffer, lambda id: c.post_send_with_invalidate(
+            self._use(), buffer._use(), offset, _rest(buffer, offset, size), rkey, id,
+            int(flags)), flags)
+
+    def post_fetch_and_add(self, buffer: Buffer, remote: RemoteBuffer, addend: int,
+                           remote_offset: int = 0, offset: int = 0,
+                           flags: Flags = Flags.NONE) -> int:
+        """Adds to eight bytes of the peer that are aligned to eight. Their value before is stored
+        in eight bytes of the buffer. The peer's buffer needs Access.REMOTE_ATOMIC."""
+        self._check_writable(buffer)
+        there = remote._structure()
+        return self._post(Queue.SENDS, buffer, lambda id: c.post_fetch_and_add(
+            self._use(), buffer._use(), offset, ctypes.byref(there), remote_offset, addend, id,
+            int(flags)), flags)
+
+    def post_compare_and_swap(self, buffer: Buffer, remote: RemoteBuffer, expected: int,
+                              desired: int, remote_offset: int = 0, offset: int = 0,
+                              flags: Flags = Flags.NONE) -> int:
+        """Stores `desired` in eight bytes of the peer if they are `expected`, as
+        `post_fetch_and_add`."""
+        self._check_writable(buffer)
+        there = remote._structure()
+        return self._post(Queue.SENDS, buffer, lambda id: c.post_compare_and_swap(
+            self._use(), buffer._use(), offset, ctypes.byref(there), remote_offset, expected,
+            desired, id, int(flags)), flags)
+
     @staticmethod
     def _check_writable(buffer: Buffer) -> None:
         if buffer.readonly:
@@ -321,14 +391,15 @@ class Connection:
         return found or (self._take(queue, count, 0) if posted else [])
 
     def _take(self, queue: Queue, count: int, timeout_ms: int) -> List[Outcome]:
-        room = (OutcomeStructure * count)()
-        got = check(c.connection_await(self._use(), int(queue), room, count, timeout_ms))
+        room = (CompletionStructure * count)()
+        got = check(c.connection_await_completions(
+            self._use(), int(queue), room, ctypes.sizeof(CompletionStructure), count, timeout_ms))
         posted = self._posted[queue]
         for outcome in room[:got]:
             # Earlier requests without an outcome of their own have succeeded.
             while posted and posted[0][0] <= outcome.id:
                 posted.popleft()[1]._posted -= 1
-        return [Outcome(one.id, one.status, one.bytes) for one in room[:got]]
+        return [_outcome(one) for one in room[:got]]
 
     def _await_all(self, queue: Queue, count: int, timeout: Optional[float]) -> List[Outcome]:
         found = self.await_outcomes(queue, count, timeout)

@@ -15,8 +15,9 @@ import ctypes
 import enum
 import errno
 import itertools
+import weakref
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Optional, Union
 
 from . import _library
 from ._library import c, check
@@ -36,9 +37,11 @@ class EndedBy(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Message:
-    """A message that has arrived. Type and tag were chosen by the sender."""
+    """A message that has arrived. Type and tag were chosen by the sender. With `Handlers.views`
+    the data is a view of the memory in which the message has arrived, which is held by it, and
+    counts against `Limits.pool_bytes`."""
 
-    data: bytes
+    data: Union[bytes, memoryview]
     type: int = 0
     tag: int = 0
 
@@ -57,7 +60,8 @@ class Sent:
 
 @dataclass
 class Handlers:
-    """Callbacks of a link. Without `message`, messages are discarded."""
+    """Callbacks of a link. Without `message`, messages are discarded. `views`: messages are not
+    copied."""
 
     established: Optional[Callable[["Link"], Any]] = None
     message: Optional[Callable[["Link", Message], Any]] = None
@@ -67,6 +71,7 @@ class Handlers:
     writable: Optional[Callable[["Link"], Any]] = None
     error: Optional[Callable[["Link", Error], Any]] = None
     ended: Optional[Callable[["Link", EndedBy, int], Any]] = None
+    views: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,10 +113,25 @@ def _sent(structure: Any) -> Sent:
     return Sent(one.number, one.type, one.tag, one.count, one.error_number)
 
 
-def _message(structure: Any) -> Message:
+def _message(structure: Any, user: int) -> Message:
     one = structure.contents
-    data = ctypes.string_at(one.bytes, one.count) if one.count else b""
+    link = _objects.get(user)
+    data: Union[bytes, memoryview] = b""
+    if one.count and link is not None and link.handlers.views:
+        data = _kept(structure)
+    elif one.count:
+        data = ctypes.string_at(one.bytes, one.count)
     return Message(data, one.type, one.tag)
+
+
+def _kept(structure: Any) -> memoryview:
+    """The bytes of a message without a copy; their memory is freed with the last view of it."""
+    handle = ctypes.c_void_p()
+    check(c.message_keep(structure, ctypes.byref(handle)))
+    size = c.message_buffer_size(handle)
+    array = (ctypes.c_ubyte * size).from_address(c.message_buffer_data(handle))
+    weakref.finalize(array, c.message_buffer_free, handle)
+    return memoryview(array).cast("B")
 
 
 def _on_request(request: int, user: int) -> None:
@@ -124,7 +144,7 @@ def _on_request(request: int, user: int) -> None:
 _HANDLERS = _library.LinkHandlers(
     ctypes.sizeof(_library.LinkHandlers),
     _library.LinkCallback(lambda _, user: _call(user, "established")),
-    _library.MessageCallback(lambda _, got, user: _call(user, "message", _message(got))),
+    _library.MessageCallback(lambda _, got, user: _call(user, "message", _message(got, user))),
     _library.SentCallback(lambda _, sent, user: _call(user, "sent", _sent(sent))),
     _library.SentCallback(lambda _, sent, user: _call(user, "failed", _sent(sent))),
     _library.SentCallback(lambda _, sent, user: _call(user, "delivered", _sent(sent))),
@@ -135,10 +155,12 @@ _HANDLERS = _library.LinkHandlers(
 _REQUEST = _library.RequestCallback(_on_request)
 
 
-def _options(private_data: bytes, timeout: float, keepalive: float) -> Any:
+def _options(private_data: bytes, timeout: float, keepalive: float,
+             queue_while_connecting: bool = False) -> Any:
     return ctypes.byref(_library.LinkOptions(
         ctypes.sizeof(_library.LinkOptions), private_data, len(private_data),
-        _library.milliseconds(timeout), _library.milliseconds(keepalive)))
+        _library.milliseconds(timeout), _library.milliseconds(keepalive),
+        int(queue_while_connecting)))
 
 
 class Link:
@@ -176,6 +198,12 @@ class Link:
     def max_message_bytes(self) -> int:
         """The longest message that both sides allow; 0 before the link is established."""
         return int(c.link_max_message_bytes(self._use()))
+
+    @property
+    def statistics(self) -> Dict[str, int]:
+        """The counters of the link, by their names in weft::message::Statistics."""
+        return dict(_library.statistics_of(c.link_get_statistics, self._use(),
+                                           _library.LinkStatistics()))
 
     @property
     def peer_private_data(self) -> bytes:
@@ -338,14 +366,17 @@ class Loop:
         return check(c.loop_fd(self._use()))
 
     def connect(self, host: str, port: int, handlers: Handlers, private_data: bytes = b"",
-                timeout: float = 10.0, keepalive: float = 0) -> Link:
-        """Begins to connect; the callback `established` or `error` follows. Looking up a name
-        blocks. A keepalive of 0 seconds is none."""
+                timeout: float = 10.0, keepalive: float = 0,
+                queue_while_connecting: bool = False) -> Link:
+        """Begins to connect; the callback `established` or `error` follows. A name is looked up by
+        a thread of the library. A keepalive of 0 seconds is none. With `queue_while_connecting`
+        messages may be sent at once: they wait, and fail if the link is never established."""
         link = Link(self, handlers)
         try:
             check(c.link_connect(self._use(), ctypes.byref(link._handle), _library.encoded(host),
                                  port, ctypes.byref(_HANDLERS), link._number,
-                                 _options(private_data, timeout, keepalive)))
+                                 _options(private_data, timeout, keepalive,
+                                          queue_while_connecting)))
         except BaseException:
             link.close()
             raise

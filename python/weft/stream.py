@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import errno
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, Dict, Optional
 
 from . import _library
 from ._library import c, check
@@ -20,7 +20,8 @@ from .errors import Error, timeout_error
 
 @dataclass(frozen=True)
 class Options:
-    """Of a stream. 0 is the library's default. Times are in seconds."""
+    """Of a stream. 0 is the library's default. Times are in seconds. `spin_us`: how long a call of
+    the library polls before it blocks, in microseconds; below 0: never."""
 
     send_buffer_bytes: int = 0
     receive_buffer_bytes: int = 0
@@ -29,6 +30,10 @@ class Options:
     keepalive_interval: float = 0
     keepalive_probes: int = 0
     private_data: bytes = b""
+    send_queue: int = 0
+    receive_queue: int = 0
+    spin_us: int = 0
+    linger: float = 0
 
     def _structure(self) -> Any:
         return ctypes.byref(_library.StreamOptions(
@@ -36,7 +41,8 @@ class Options:
             self.receive_buffer_bytes, self.growth_bytes,
             _library.milliseconds(self.keepalive_idle),
             _library.milliseconds(self.keepalive_interval), self.keepalive_probes,
-            self.private_data, len(self.private_data)))
+            self.private_data, len(self.private_data), self.send_queue, self.receive_queue,
+            self.spin_us, _library.milliseconds(self.linger)))
 
 
 class Stream:
@@ -140,6 +146,12 @@ class Stream:
             self._view = None
 
     @property
+    def statistics(self) -> Dict[str, int]:
+        """The counters of the stream, by their names in weft::stream::Statistics."""
+        return dict(_library.statistics_of(c.stream_get_statistics, self._use(),
+                                           _library.StreamStatistics()))
+
+    @property
     def available(self) -> int:
         """Bytes that can be received without waiting."""
         return int(c.stream_available(self._use()))
@@ -219,6 +231,38 @@ def connect(host: str, port: int, options: Options = Options(),
     return stream
 
 
+class Request:
+    """A peer that wants to connect, from `Listener.next`. One that is neither accepted nor rejected
+    is rejected when it is deleted."""
+
+    def __init__(self, handle: ctypes.c_void_p) -> None:
+        self._handle = handle
+        self.private_data = _library.private_data_of(c.stream_request_private_data, handle)
+        self.peer_address = _library.text_of(c.stream_request_peer_address, handle)
+
+    def _take(self) -> ctypes.c_void_p:
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        if not handle:
+            raise ValueError("the request was accepted or rejected already")
+        return handle
+
+    def accept(self, options: Optional[Options] = None) -> Stream:
+        """Accepts. The stream is still connecting, and its calls wait for that. Without options
+        those of the listener are used."""
+        stream = ctypes.c_void_p()
+        check(c.stream_request_accept(self._take(), ctypes.byref(stream),
+                                      options._structure() if options else None))
+        return Stream(stream)
+
+    def reject(self, private_data: bytes = b"") -> None:
+        """Rejects: the peer's stream is Refused."""
+        check(c.stream_request_reject(self._take(), private_data, len(private_data)))
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.reject()
+
+
 class Listener:
     """Listens. An empty host is any local address, and port 0 a free port. The accepted streams get
     the options."""
@@ -242,6 +286,17 @@ class Listener:
     def fileno(self) -> int:
         """A descriptor for poll(2), readable while a peer may be waiting."""
         return check(c.stream_listener_fd(self._use()))
+
+    def next(self, timeout: Optional[float] = None) -> Request:
+        """Waits for a peer, and lets the program decide. `accept` accepts all peers that have
+        asked, so a program uses either of both."""
+        handle = ctypes.c_void_p()
+        result = _library.retried(
+            lambda ms: c.stream_next(self._use(), ctypes.byref(handle), ms), timeout, errno.EAGAIN)
+        if result == -errno.EAGAIN:
+            raise timeout_error("no peer has asked to connect until the timeout")
+        check(result)
+        return Request(handle)
 
     def accept(self, timeout: Optional[float] = None) -> Stream:
         """Waits for a peer, and accepts it."""

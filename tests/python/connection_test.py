@@ -3,11 +3,12 @@
 import gc
 import errno
 import select
+import sys
 import threading
 import unittest
 
 import weft
-from weft.connection import (Access, Flags, Listener, Options, Queue, RemoteBuffer, connect)
+from weft.connection import (Access, Flags, Listener, Opcode, Options, Queue, RemoteBuffer, connect)
 
 try:
     import numpy
@@ -90,6 +91,44 @@ class Requests(unittest.TestCase):
             RemoteBuffer.unpack(b"short")
 
     @unittest.skipUnless(numpy, "needs the package python3-numpy")
+    def test_immediates_arrive_with_messages_and_writes(self):
+        into = self.passive.register(bytearray(64), Access.REMOTE_WRITE)
+        text = self.active.register(b"hello")
+        for _ in range(3):
+            self.passive.post_receive(into)
+        self.active.post_send_with_immediate(text, 0xFFFF0001)
+        self.active.post_write_with_immediate(text, into.remote, 7, remote_offset=32)
+        self.active.post_send(text)
+        sends = self.active.await_sends(3, SECONDS)
+        self.assertEqual([one.opcode for one in sends], [Opcode.SEND, Opcode.WRITE, Opcode.SEND])
+        by_send, by_write, plain = self.passive.await_receives(3, SECONDS)
+        self.assertEqual((by_send.immediate, by_send.opcode), (0xFFFF0001, Opcode.RECEIVE))
+        self.assertEqual((by_write.immediate, by_write.opcode), (7, Opcode.RECEIVE_OF_WRITE))
+        self.assertEqual(into.owner[32:37], b"hello")
+        self.assertIsNone(plain.immediate)
+
+    def test_atomics_change_eight_bytes(self):
+        counter = self.passive.register(bytearray(16),
+                                        Access.REMOTE_READ | Access.REMOTE_WRITE
+                                        | Access.REMOTE_ATOMIC)
+        before = self.active.register(bytearray(8))
+        offset = -counter.remote.address % 8
+        self.active.post_fetch_and_add(before, counter.remote, 5, remote_offset=offset)
+        self.active.post_compare_and_swap(before, counter.remote, 5, 9, remote_offset=offset)
+        kinds = [one.opcode for one in self.active.await_sends(2, SECONDS)]
+        self.assertEqual(kinds, [Opcode.FETCH_AND_ADD, Opcode.COMPARE_AND_SWAP])
+        self.assertEqual(int.from_bytes(before.owner, sys.byteorder), 5)
+        found = int.from_bytes(counter.owner[offset:offset + 8], sys.byteorder)
+        self.assertEqual(found, 9)
+
+    def test_what_is_no_window_is_not_invalidated(self):
+        into = self.passive.register(bytearray(64), Access.REMOTE_READ)
+        text = self.active.register(b"hello")
+        self.passive.post_receive(into)
+        self.active.post_send_with_invalidate(text, into.remote.rkey)
+        with self.assertRaises(weft.Error):
+            self.active.await_sends(timeout=SECONDS)
+
     def test_arrays_of_numpy_are_regions(self):
         sent = numpy.arange(1000, dtype=numpy.float64)
         got = numpy.zeros_like(sent)

@@ -64,6 +64,38 @@ class Pair(unittest.TestCase):
             self.until(lambda: len(self.got) == 1)
             self.assertEqual(self.got.pop()[1].data, bytes(data))
 
+    def test_messages_are_kept_without_a_copy(self):
+        active = self.connect(lambda request: setattr(
+            self, "passive", request.accept(self.handlers(views=True))))
+        self.until(lambda: len(self.up) == 2)
+        active.send(b"first")
+        active.send(b"second " * 10000)
+        active.send(b"")
+        self.until(lambda: len(self.got) == 3 and len(self.sent) == 3)
+        (_, first), (_, second), (_, empty) = self.got
+        self.assertIsInstance(first.data, memoryview)
+        self.assertEqual(bytes(first.data), b"first")
+        self.assertEqual(bytes(empty.data), b"")
+        self.assertEqual(active.statistics["messages_sent"], 3)
+        self.assertEqual(self.passive.statistics["bytes_received"], 5 + 70000)
+        # The memory outlives the message, the link and the loop.
+        part = second.data[7:14]
+        self.got.clear()
+        del first, second, _
+        self.loop.close()
+        self.assertEqual(bytes(part), b"second ")
+
+    def test_messages_wait_for_the_connection(self):
+        listener = self.loop.listen("127.0.0.1", 0, self.accept)
+        link = self.loop.connect("127.0.0.1", listener.port, self.handlers(), b"key",
+                                 queue_while_connecting=True)
+        link.send(b"early")
+        self.until(lambda: self.got)
+        self.assertEqual(self.got[0][1].data, b"early")
+        refused = self.loop.connect("127.0.0.1", listener.port, self.handlers(), b"key")
+        with self.assertRaises(weft.NotConnected):
+            refused.send(b"early")
+
     def test_delivery_is_confirmed(self):
         number = self.established().send(b"x", confirm=True)
         self.until(lambda: len(self.sent) == 2)

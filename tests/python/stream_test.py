@@ -107,6 +107,31 @@ class Streams(unittest.TestCase):
         with self.assertRaisesRegex(BufferError, "read-only"):
             self.active.receive_into(b"constant")
 
+    def test_a_request_is_accepted_or_rejected(self):
+        with Listener("127.0.0.1", options=Options(private_data=b"default")) as listener:
+            refused = start_connecting("127.0.0.1", listener.port, Options(private_data=b"no"))
+            request = listener.next(SECONDS)
+            self.assertEqual(request.private_data, b"no")
+            self.assertRegex(request.peer_address, r"127\.0\.0\.1:\d+")
+            request.reject()
+            with self.assertRaises(ValueError):
+                request.accept()
+            with self.assertRaises(weft.Refused):
+                refused.await_connected(SECONDS)
+            for options, answer in ((None, b"default"),
+                                    (Options(private_data=b"own", send_queue=8, receive_queue=8,
+                                             spin_us=-1, linger=0.1), b"own")):
+                active = start_connecting("127.0.0.1", listener.port)
+                passive = listener.next(SECONDS).accept(options)
+                active.await_connected(SECONDS)
+                passive.await_connected(SECONDS)
+                self.assertEqual(active.peer_private_data, answer)
+                active.send_all(b"hello", SECONDS)
+                self.assertEqual(passive.receive(5, SECONDS), b"hello")
+                self.assertEqual(active.statistics["bytes_sent"], 5)
+                active.close()
+                passive.close()
+
     def test_nothing_listens(self):
         with Listener("127.0.0.1") as listener:
             port = listener.port
