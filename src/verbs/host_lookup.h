@@ -23,7 +23,9 @@ class HostLookup : public Condition {
 
   [[nodiscard]] bool holds() override { return !shared_ || shared_->done.raised(); }
   [[nodiscard]] Descriptors descriptors() const override { return {fd()}; }
-  // Readable once holds() returns true; only where it has returned false.
+  // False for a numeric address: then there is no descriptor, and take() throws nothing.
+  [[nodiscard]] bool has_begun() const { return shared_ != nullptr; }
+  // Readable once holds() returns true.
   [[nodiscard]] int fd() const { return shared_->done.fd(); }
   // To be called once holds() has returned true. Throws the lookup's Error.
   [[nodiscard]] Address take();

@@ -691,6 +691,33 @@ TEST(Connection, EverythingCanBeDoneWithoutWaiting) {
   await_readable({passive->disconnect_fd()});  // still readable, for other waiters
 }
 
+// The constructor does not wait for a name server; what comes of the lookup is found by take().
+TEST(Connection, AnAttemptLooksNamesUpWithoutBlocking) {
+  const auto end_of = [](Attempt& attempt) {
+    while (!attempt.take()) await_readable({attempt.fd()});
+  };
+  Attempt lost({"no-such-host.invalid", 7});
+  try {
+    end_of(lost);
+    ADD_FAILURE() << "connected";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.detail().peer, "no-such-host.invalid port 7");
+  }
+  const Attempt abandoned({"other-host.invalid", 7});
+
+  if (test::host() != "127.0.0.1") GTEST_SKIP() << "the device is not at the address of localhost";
+  Listener listener({test::host(), 0});
+  Attempt refused({"localhost", listener.port()});
+  std::optional<Request> request;
+  while (!request) {
+    await_readable({refused.fd(), listener.fd()});
+    EXPECT_FALSE(refused.take());
+    request = listener.next(Deadline::now());
+  }
+  request.reset();
+  EXPECT_THROW(end_of(refused), Rejected);
+}
+
 TEST(Connection, AnAttemptSaysWhyThereIsNone) {
   Listener listener({test::host(), 0});
   Attempt asking({test::host(), listener.port()});

@@ -16,8 +16,8 @@ namespace weft::connection {
 // time.
 class Attempt {
  public:
-  // Starts to connect. Looking up a host name blocks; numeric addresses need no lookup. Throws
-  // Error.
+  // Starts to connect. The name of a host is looked up in a thread of its own, and take() throws
+  // what comes of it; a numeric address needs no lookup. Throws Error.
   WEFT_API explicit Attempt(const Address& peer, const Options& options = {},
                             const Greeting& greeting = {});
   // Starts to connect or to accept with an endpoint that has its buffers and receives already.
