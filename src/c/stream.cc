@@ -14,22 +14,22 @@ namespace {
 using namespace weft::c;
 using weft::Deadline;
 using weft::stream::Listener;
-using weft::stream::Outcome;
-using weft::stream::Status;
 using weft::stream::Stream;
+using weft::stream::Transfer;
+using weft::stream::TransferStatus;
 
 // The number of bytes that were moved, 0 at the end of the stream, or a negative errno value.
-ssize_t result_of(const weft_stream& stream, const Outcome& outcome) {
+ssize_t result_of(const weft_stream& stream, const Transfer& outcome) {
   // The text with the peer's address is made for failures only, because a timeout is usual for a
   // program that polls.
   switch (outcome.status) {
-    case Status::ok:
+    case TransferStatus::ok:
       return static_cast<ssize_t>(outcome.bytes);
-    case Status::end:
+    case TransferStatus::end:
       return 0;
-    case Status::would_block:
+    case TransferStatus::would_block:
       return fail(EAGAIN, "no byte could be moved until the timeout");
-    case Status::failed:
+    case TransferStatus::failed:
       break;
   }
   return fail(outcome.error_number, "the stream to " + stream.stream.peer_address() +
@@ -89,7 +89,7 @@ ssize_t weft_stream_view(weft_stream* stream, const void** bytes, int timeout_ms
   return guarded([&]() -> ssize_t {
     const auto view = stream->stream.view(deadline_of(timeout_ms));
     *bytes = view.bytes.data();
-    return result_of(*stream, view.outcome);
+    return result_of(*stream, view.transfer);
   });
 }
 

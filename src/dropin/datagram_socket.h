@@ -47,12 +47,12 @@ class DatagramSocket final : public stream::detail::IoHandler,
   void connect(const DatagramAddress& peer);
   // Sends to the connected peer if `to` is empty. While a peer is being resolved, datagrams to it
   // stay in the send buffer.
-  [[nodiscard]] stream::Outcome send(stream::detail::Gather from,
-                                     const std::optional<DatagramAddress>& to,
-                                     const Deadline& deadline);
+  [[nodiscard]] stream::Transfer send(stream::detail::Gather from,
+                                      const std::optional<DatagramAddress>& to,
+                                      const Deadline& deadline);
   // Cuts the datagram if there is not enough room.
-  [[nodiscard]] stream::Outcome receive(stream::detail::Scatter into, const Deadline& deadline,
-                                        bool peek, Datagram& datagram);
+  [[nodiscard]] stream::Transfer receive(stream::detail::Scatter into, const Deadline& deadline,
+                                         bool peek, Datagram& datagram);
 
   [[nodiscard]] DatagramAddress local() const { return local_; }
   [[nodiscard]] std::optional<DatagramAddress> peer();

@@ -6,16 +6,16 @@
 namespace weft::dropin {
 namespace {
 
-stream::Outcome failed(int error) {
-  return {stream::Status::failed, 0, error};
+stream::Transfer failed(int error) {
+  return {stream::TransferStatus::failed, 0, error};
 }
 
 }  // namespace
 
 // The datagram is copied, so the caller's memory is free at once.
-stream::Outcome DatagramSocket::send(stream::detail::Gather from,
-                                     const std::optional<DatagramAddress>& to,
-                                     const Deadline& deadline) {
+stream::Transfer DatagramSocket::send(stream::detail::Gather from,
+                                      const std::optional<DatagramAddress>& to,
+                                      const Deadline& deadline) {
   Lock lock(mutex_);
   const std::size_t bytes = from.size_bytes();
   const auto address = to ? to : connected_;
@@ -28,7 +28,7 @@ stream::Outcome DatagramSocket::send(stream::detail::Gather from,
   if (closed_) return failed(ECANCELED);
   // The error of an earlier datagram is returned once, and this datagram is not sent.
   if (error_ != 0) return failed(std::exchange(error_, 0));
-  if (!ready) return {stream::Status::would_block, 0, 0};
+  if (!ready) return {stream::TransferStatus::would_block, 0, 0};
   // May throw. No place is taken before, so that none is lost.
   Peer& peer = need_peer(*address);
   const FilledPlace filled = endpoint_.fill(std::move(from));
@@ -39,18 +39,18 @@ stream::Outcome DatagramSocket::send(stream::detail::Gather from,
     peer.waiting.push_back(filled);
   }
   notify();
-  return {stream::Status::ok, bytes, 0};
+  return {stream::TransferStatus::ok, bytes, 0};
 }
 
-stream::Outcome DatagramSocket::receive(stream::detail::Scatter into, const Deadline& deadline,
-                                        bool peek, Datagram& datagram) {
+stream::Transfer DatagramSocket::receive(stream::detail::Scatter into, const Deadline& deadline,
+                                         bool peek, Datagram& datagram) {
   Lock lock(mutex_);
   const bool ready =
       wait(lock, deadline, [this] { return closed_ || error_ != 0 || !arrived_.empty(); });
   if (closed_) return failed(ECANCELED);
   // Datagrams that arrived before the error are received first.
   if (arrived_.empty() && error_ != 0) return failed(std::exchange(error_, 0));
-  if (!ready) return {stream::Status::would_block, 0, 0};
+  if (!ready) return {stream::TransferStatus::would_block, 0, 0};
   const FilledPlace filled = arrived_.front();
   const auto place = endpoint_.received(filled.place);
   // Only arrived() fills the queue, and it has checked the address.
@@ -64,7 +64,7 @@ stream::Outcome DatagramSocket::receive(stream::detail::Scatter into, const Dead
     endpoint_.post_receive(filled.place);
   }
   notify();
-  return {stream::Status::ok, bytes, 0};
+  return {stream::TransferStatus::ok, bytes, 0};
 }
 
 // With mutex_ held. Handles all completions.

@@ -33,7 +33,7 @@ std::vector<std::span<Byte>> pieces_of(const iovec* pieces, size_t count) {
   return spans;
 }
 
-int errno_of(const stream::Outcome& outcome) {
+int errno_of(const stream::Transfer& outcome) {
   if (outcome.would_block()) return EAGAIN;
   // ECANCELED means that another thread has closed the socket.
   return outcome.error_number == ECANCELED ? EBADF : outcome.error_number;

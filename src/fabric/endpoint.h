@@ -48,7 +48,7 @@ class Endpoint final : public fid_ep, public EventSource {
 
   std::optional<Notice> notice_of(stream::Event event) override;
   // The return value of fi_recv(3). At the end it is 0 once, and then -FI_ESHUTDOWN.
-  [[nodiscard]] ssize_t received(const stream::Outcome& outcome);
+  [[nodiscard]] ssize_t received(const stream::Transfer& outcome);
 
  private:
   [[nodiscard]] int enable_locked();

@@ -105,7 +105,7 @@ ssize_t receive_message(fid_ep* endpoint, const fi_msg* message, std::uint64_t f
 
 }  // namespace
 
-ssize_t Endpoint::received(const stream::Outcome& outcome) {
+ssize_t Endpoint::received(const stream::Transfer& outcome) {
   if (outcome.end() && end_returned_.exchange(true)) return -FI_ESHUTDOWN;
   return result_of(outcome);
 }

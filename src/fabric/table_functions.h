@@ -55,15 +55,15 @@ Object& object_of(fid* handle) {
 }
 
 // The return value of fi_send(3) and fi_recv(3): a number of bytes, 0 at the end, or an error.
-inline ssize_t result_of(const stream::Outcome& outcome) {
+inline ssize_t result_of(const stream::Transfer& outcome) {
   switch (outcome.status) {
-    case stream::Status::ok:
+    case stream::TransferStatus::ok:
       return static_cast<ssize_t>(outcome.bytes);
-    case stream::Status::would_block:
+    case stream::TransferStatus::would_block:
       return -FI_EAGAIN;
-    case stream::Status::end:
+    case stream::TransferStatus::end:
       return 0;
-    case stream::Status::failed:
+    case stream::TransferStatus::failed:
       break;
   }
   // fi_errno.h has no EPIPE

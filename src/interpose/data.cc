@@ -32,9 +32,9 @@ void drop(std::span<std::span<Byte>> pieces, std::size_t bytes) {
 
 // Calls `attempt` until it returns something other than would-block, or `spin` is over.
 template <typename Attempt>
-stream::Outcome spin_on(const Attempt& attempt) {
+stream::Transfer spin_on(const Attempt& attempt) {
   const auto until = std::chrono::steady_clock::now() + spin;
-  stream::Outcome outcome = attempt();
+  stream::Transfer outcome = attempt();
   while (outcome.would_block() && std::chrono::steady_clock::now() < until) {
     sched_yield();  // the other side may need this processor to answer
     outcome = attempt();
@@ -59,12 +59,12 @@ ssize_t broken_pipe(int flags) {
 }
 
 // As sockets do: reports the loss of the connection once, and the end of the bytes each time.
-ssize_t receive_failure(Socket& socket, const stream::Outcome& outcome) {
+ssize_t receive_failure(Socket& socket, const stream::Transfer& outcome) {
   if (outcome.end() || !socket.claim_loss_report()) return 0;
   return fail_with(outcome.error_number == ECANCELED ? ECONNRESET : outcome.error_number);
 }
 
-ssize_t send_failure(Socket& socket, const stream::Outcome& outcome, int flags) {
+ssize_t send_failure(Socket& socket, const stream::Transfer& outcome, int flags) {
   if (outcome.error_number == EPIPE || !socket.claim_loss_report()) return broken_pipe(flags);
   return fail_with(outcome.error_number == ECANCELED ? ECONNRESET : outcome.error_number);
 }

@@ -28,10 +28,10 @@ struct Async::Parts {
                              Deadline deadline, Data private_data, std::stop_token stop);
   static Task<Stream> accept(Executor& executor, Request request, Data private_data,
                              Deadline deadline, std::stop_token stop);
-  static Task<Outcome> send(Executor& executor, Held endpoint, Data bytes, Deadline deadline,
-                            std::stop_token stop);
-  static Task<Outcome> receive(Executor& executor, Held endpoint, std::span<std::byte> into,
-                               Deadline deadline, ReceiveFlags flags, std::stop_token stop);
+  static Task<Transfer> send(Executor& executor, Held endpoint, Data bytes, Deadline deadline,
+                             std::stop_token stop);
+  static Task<Transfer> receive(Executor& executor, Held endpoint, std::span<std::byte> into,
+                                Deadline deadline, ReceiveFlags flags, std::stop_token stop);
   static Task<View> view(Executor& executor, Held endpoint, Deadline deadline,
                          std::stop_token stop);
   static Task<bool> close(Executor& executor, Held endpoint, Deadline linger, std::stop_token stop);
@@ -99,16 +99,16 @@ Task<Stream> Async::Parts::accept(Executor& executor, Request request, Data priv
 // --- Bytes ---------------------------------------------------------------------------------------
 
 // Whatever ended the wait, the bytes that were moved are counted.
-Task<Outcome> Async::Parts::send(Executor& executor, Held endpoint, Data bytes, Deadline deadline,
-                                 std::stop_token stop) {
+Task<Transfer> Async::Parts::send(Executor& executor, Held endpoint, Data bytes, Deadline deadline,
+                                  std::stop_token stop) {
   Suspension suspension(executor, deadline, std::move(stop));
   detail::SendCondition sent(endpoint, bytes);
   static_cast<void>(co_await until(suspension, sent));
   co_return sent.take();
 }
 
-Task<Outcome> Async::Parts::receive(Executor& executor, Held endpoint, std::span<std::byte> into,
-                                    Deadline deadline, ReceiveFlags flags, std::stop_token stop) {
+Task<Transfer> Async::Parts::receive(Executor& executor, Held endpoint, std::span<std::byte> into,
+                                     Deadline deadline, ReceiveFlags flags, std::stop_token stop) {
   if (flags.peek)
     throw Error(EINVAL, "a coroutine cannot peek: use view(), which leaves the bytes");
   Suspension suspension(executor, deadline, std::move(stop));
@@ -157,13 +157,13 @@ Task<Stream> Async::accept(Request request, std::span<const std::byte> private_d
   return Parts::accept(*executor_, std::move(request), private_data, deadline, std::move(stop));
 }
 
-Task<Outcome> Async::send(Stream& stream, std::span<const std::byte> bytes, Deadline deadline,
-                          std::stop_token stop) const {
+Task<Transfer> Async::send(Stream& stream, std::span<const std::byte> bytes, Deadline deadline,
+                           std::stop_token stop) const {
   return Parts::send(*executor_, stream.endpoint_.get(), bytes, deadline, std::move(stop));
 }
 
-Task<Outcome> Async::receive(Stream& stream, std::span<std::byte> into, Deadline deadline,
-                             ReceiveFlags flags, std::stop_token stop) const {
+Task<Transfer> Async::receive(Stream& stream, std::span<std::byte> into, Deadline deadline,
+                              ReceiveFlags flags, std::stop_token stop) const {
   return Parts::receive(*executor_, stream.endpoint_.get(), into, deadline, flags, std::move(stop));
 }
 

@@ -43,32 +43,32 @@ Descriptors TransferCondition::descriptors() const {
 
 // A failure after the first byte ends the transfer with what was sent; the next one returns it.
 bool SendCondition::attempt() {
-  const Outcome now = endpoint().send(Gather(std::span(&left_, 1)), Deadline::now());
+  const Transfer now = endpoint().send(Gather(std::span(&left_, 1)), Deadline::now());
   if (now.would_block()) return false;
   if (!now.ok()) {
     if (outcome_.bytes == 0) outcome_ = now;
     return true;
   }
-  outcome_ = {Status::ok, outcome_.bytes + now.bytes, 0};
+  outcome_ = {TransferStatus::ok, outcome_.bytes + now.bytes, 0};
   left_ = left_.subspan(now.bytes);
   return left_.empty();
 }
 
 bool ReceiveCondition::attempt() {
-  const Outcome now = endpoint().receive(Scatter(std::span(&left_, 1)), Deadline::now(), {});
+  const Transfer now = endpoint().receive(Scatter(std::span(&left_, 1)), Deadline::now(), {});
   if (now.would_block()) return false;
   if (!now.ok()) {
     if (outcome_.bytes == 0) outcome_ = now;
     return true;
   }
-  outcome_ = {Status::ok, outcome_.bytes + now.bytes, 0};
+  outcome_ = {TransferStatus::ok, outcome_.bytes + now.bytes, 0};
   left_ = left_.subspan(now.bytes);
   return !wait_all_ || left_.empty();
 }
 
 bool ViewCondition::attempt() {
   view_ = endpoint().view(Deadline::now());
-  return !view_.outcome.would_block();
+  return !view_.transfer.would_block();
 }
 
 bool ClosedCondition::holds() {

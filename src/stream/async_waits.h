@@ -73,12 +73,12 @@ class SendCondition final : public TransferCondition {
   SendCondition(const std::shared_ptr<Endpoint>& endpoint, std::span<const std::byte> bytes)
       : TransferCondition(endpoint, &Stream::Readiness::writable, endpoint->send_turns()),
         left_(bytes) {}
-  [[nodiscard]] Outcome take() const { return outcome_; }
+  [[nodiscard]] Transfer take() const { return outcome_; }
 
  private:
   [[nodiscard]] bool attempt() override;
   std::span<const std::byte> left_;
-  Outcome outcome_{Status::would_block, 0, 0};
+  Transfer outcome_{TransferStatus::would_block, 0, 0};
 };
 
 class ReceiveCondition final : public TransferCondition {
@@ -88,13 +88,13 @@ class ReceiveCondition final : public TransferCondition {
       : TransferCondition(endpoint, &Stream::Readiness::readable, endpoint->receive_turns()),
         left_(into),
         wait_all_(wait_all) {}
-  [[nodiscard]] Outcome take() const { return outcome_; }
+  [[nodiscard]] Transfer take() const { return outcome_; }
 
  private:
   [[nodiscard]] bool attempt() override;
   std::span<std::byte> left_;
   bool wait_all_;
-  Outcome outcome_{Status::would_block, 0, 0};
+  Transfer outcome_{TransferStatus::would_block, 0, 0};
 };
 
 class ViewCondition final : public TransferCondition {
@@ -105,7 +105,7 @@ class ViewCondition final : public TransferCondition {
 
  private:
   [[nodiscard]] bool attempt() override;
-  View view_{{Status::would_block, 0, 0}, {}};
+  View view_{{TransferStatus::would_block, 0, 0}, {}};
 };
 
 // The stream could be closed without waiting. No event reports that, so a timer asks for it again,

@@ -53,21 +53,21 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
   [[nodiscard]] const verbs::ProtectionDomain& domain();
 
   // --- Bytes
-  [[nodiscard]] Outcome send(Gather from, const Deadline& deadline);
-  [[nodiscard]] Outcome send_registered(const verbs::LocalSlice& bytes, const Deadline& deadline);
-  [[nodiscard]] Outcome receive(Scatter into, const Deadline& deadline, ReceiveFlags flags);
-  [[nodiscard]] Outcome peek_send();
+  [[nodiscard]] Transfer send(Gather from, const Deadline& deadline);
+  [[nodiscard]] Transfer send_registered(const verbs::LocalSlice& bytes, const Deadline& deadline);
+  [[nodiscard]] Transfer receive(Scatter into, const Deadline& deadline, ReceiveFlags flags);
+  [[nodiscard]] Transfer peek_send();
   [[nodiscard]] View view(const Deadline& deadline);
   void consume(std::size_t bytes);
-  [[nodiscard]] Outcome peek_receive();
+  [[nodiscard]] Transfer peek_receive();
   [[nodiscard]] std::size_t bytes_available();
 
   // --- Buffers mapped by the peer
   [[nodiscard]] std::int64_t map_buffer(std::span<std::byte> memory, std::int64_t offset,
                                         const Deadline& deadline);
   void unmap_buffer(std::span<const std::byte> memory, const Deadline& deadline);
-  [[nodiscard]] Outcome write_mapped(std::span<const std::byte> bytes, std::uint64_t offset,
-                                     const Deadline& deadline);
+  [[nodiscard]] Transfer write_mapped(std::span<const std::byte> bytes, std::uint64_t offset,
+                                      const Deadline& deadline);
 
   // --- Waiting
   [[nodiscard]] int fd();
@@ -120,15 +120,15 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
   [[nodiscard]] int send_error() const;
   [[nodiscard]] int receive_error() const;
   [[nodiscard]] bool has_bytes_or_end() const;
-  [[nodiscard]] Outcome refuse_send();
+  [[nodiscard]] Transfer refuse_send();
   void note_result_reported();
   [[nodiscard]] bool can_send_end() const;
   void close_connection();
   template <typename Can, typename Post>
-  Outcome send_all(Lock& lock, std::size_t bytes, const Deadline& deadline, const Can& can,
-                   const Post& post);
+  Transfer send_all(Lock& lock, std::size_t bytes, const Deadline& deadline, const Can& can,
+                    const Post& post);
   bool await_bytes(Lock& lock, const Deadline& deadline, std::size_t enough);
-  Outcome nothing_received(bool peek);
+  Transfer nothing_received(bool peek);
 
   // --- Mapped buffers (endpoint_mapped.cc)
   void change_row(Lock& lock, std::uint32_t row, const Mapping& mapping, const Deadline& deadline);
@@ -153,7 +153,7 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
   bool sending_ = false;
   bool receiving_ = false;
   std::size_t viewed_bytes_ = 0;  // of the last view(), that were not received since
-  bool end_reported_ = false;     // a call that did not peek has returned Status::end
+  bool end_reported_ = false;     // a call that did not peek has returned TransferStatus::end
   bool result_reported_ = false;  // a call has returned the result of connecting
   bool send_refused_ = false;     // the last send moved fewer bytes than it was given
   bool armed_ = false;            // the completion queue will raise an event

@@ -11,8 +11,8 @@
 namespace weft::stream::detail {
 namespace {
 
-Outcome failed(int error) {
-  return {Status::failed, 0, error};
+Transfer failed(int error) {
+  return {TransferStatus::failed, 0, error};
 }
 
 }  // namespace
@@ -49,19 +49,19 @@ int Endpoint::send_error() const {
 }
 
 // From now on the descriptor reports when a send can go on.
-Outcome Endpoint::refuse_send() {
+Transfer Endpoint::refuse_send() {
   ++channel_.statistics().refused_sends;
   send_refused_ = true;
   leave();
-  return {Status::would_block, 0, 0};
+  return {TransferStatus::would_block, 0, 0};
 }
 
 // Takes the turn, then calls `post` with the number of bytes left, which returns how many it has
 // posted. Between calls it waits until `can` returns that `post` may succeed. An error after the
 // first byte ends the call with what was sent; the next call returns the error.
 template <typename Can, typename Post>
-Outcome Endpoint::send_all(Lock& lock, std::size_t bytes, const Deadline& deadline, const Can& can,
-                           const Post& post) {
+Transfer Endpoint::send_all(Lock& lock, std::size_t bytes, const Deadline& deadline, const Can& can,
+                            const Post& post) {
   const Turn turn(*this, lock, sending_, deadline);
   if (!turn.taken()) return closed_ ? failed(ECANCELED) : refuse_send();
   note_result_reported();
@@ -87,17 +87,17 @@ Outcome Endpoint::send_all(Lock& lock, std::size_t bytes, const Deadline& deadli
   if (done == 0 && bytes > 0) return refuse_send();
   send_refused_ = done < bytes;
   leave();
-  return {Status::ok, done, 0};
+  return {TransferStatus::ok, done, 0};
 }
 
-Outcome Endpoint::send(Gather from, const Deadline& deadline) {
+Transfer Endpoint::send(Gather from, const Deadline& deadline) {
   Lock lock(mutex_);
   return send_all(
       lock, from.size_bytes(), deadline, [this] { return can_send(); },
       [&](std::size_t left) { return channel_.send_piece(lock, from, left); });
 }
 
-Outcome Endpoint::send_registered(const verbs::LocalSlice& bytes, const Deadline& deadline) {
+Transfer Endpoint::send_registered(const verbs::LocalSlice& bytes, const Deadline& deadline) {
   Lock lock(mutex_);
   std::size_t done = 0;
   const auto outcome = send_all(
@@ -113,8 +113,8 @@ Outcome Endpoint::send_registered(const verbs::LocalSlice& bytes, const Deadline
   return outcome;
 }
 
-Outcome Endpoint::write_mapped(std::span<const std::byte> bytes, std::uint64_t offset,
-                               const Deadline& deadline) {
+Transfer Endpoint::write_mapped(std::span<const std::byte> bytes, std::uint64_t offset,
+                                const Deadline& deadline) {
   Lock lock(mutex_);
   process();  // the mapping may have just arrived
   const auto target = channel_.peer_maps().at(offset, bytes.size());
@@ -131,7 +131,7 @@ Outcome Endpoint::write_mapped(std::span<const std::byte> bytes, std::uint64_t o
 }
 
 // A call that sends in another thread counts as would_block: it may use up the room.
-Outcome Endpoint::peek_send() {
+Transfer Endpoint::peek_send() {
   const Lock lock(mutex_);
   if (!can_send()) process();
   note_result_reported();
@@ -160,10 +160,10 @@ int Endpoint::receive_error() const {
 
 // The outcome of a call that has found no bytes. Each call returns the end, as recv(2) does; the
 // first one that does not only peek has reported it.
-Outcome Endpoint::nothing_received(bool peek) {
-  Outcome outcome{Status::would_block, 0, 0};
+Transfer Endpoint::nothing_received(bool peek) {
+  Transfer outcome{TransferStatus::would_block, 0, 0};
   if (!closed_ && has_bytes_or_end()) {  // the end: bytes would have been received
-    outcome.status = Status::end;
+    outcome.status = TransferStatus::end;
     if (!peek) end_reported_ = true;
   } else if (const int error = receive_error()) {
     outcome = failed(error);
@@ -174,10 +174,11 @@ Outcome Endpoint::nothing_received(bool peek) {
 
 // Bytes that have arrived are returned before any error. With `wait_all` and `peek` together no
 // byte leaves the ring, so a full ring must be enough.
-Outcome Endpoint::receive(Scatter into, const Deadline& deadline, ReceiveFlags flags) {
+Transfer Endpoint::receive(Scatter into, const Deadline& deadline, ReceiveFlags flags) {
   Lock lock(mutex_);
   const Turn turn(*this, lock, receiving_, deadline);
-  if (!turn.taken()) return closed_ ? failed(ECANCELED) : Outcome{Status::would_block, 0, 0};
+  if (!turn.taken())
+    return closed_ ? failed(ECANCELED) : Transfer{TransferStatus::would_block, 0, 0};
   note_result_reported();
   const std::size_t total = into.size_bytes();
   // After a bell no thread has looked for the bytes that it announces.
@@ -198,7 +199,7 @@ Outcome Endpoint::receive(Scatter into, const Deadline& deadline, ReceiveFlags f
   if (done == 0 && total > 0) return nothing_received(flags.peek);
   if (!flags.peek) viewed_bytes_ = 0;
   leave();
-  return {Status::ok, done, 0};
+  return {TransferStatus::ok, done, 0};
 }
 
 // False at the deadline; true also where no more bytes will come.
@@ -212,7 +213,8 @@ bool Endpoint::await_bytes(Lock& lock, const Deadline& deadline, std::size_t eno
 View Endpoint::view(const Deadline& deadline) {
   Lock lock(mutex_);
   const Turn turn(*this, lock, receiving_, deadline);
-  if (!turn.taken()) return {closed_ ? failed(ECANCELED) : Outcome{Status::would_block, 0, 0}, {}};
+  if (!turn.taken())
+    return {closed_ ? failed(ECANCELED) : Transfer{TransferStatus::would_block, 0, 0}, {}};
   note_result_reported();
   if (channel_.readable() == 0 && channel_.sees_changes()) process();
   (void)await_bytes(lock, deadline, 1);
@@ -221,7 +223,7 @@ View Endpoint::view(const Deadline& deadline) {
   const auto bytes = channel_.unread();
   viewed_bytes_ = bytes.size();
   leave();
-  return {{Status::ok, bytes.size(), 0}, bytes};
+  return {{TransferStatus::ok, bytes.size(), 0}, bytes};
 }
 
 void Endpoint::consume(std::size_t bytes) {
@@ -237,13 +239,13 @@ void Endpoint::consume(std::size_t bytes) {
   leave();
 }
 
-Outcome Endpoint::peek_receive() {
+Transfer Endpoint::peek_receive() {
   const Lock lock(mutex_);
   process();
   note_result_reported();
   const bool ready = has_bytes_or_end() || receive_error() != 0;
   leave();
-  return {ready ? Status::ok : Status::would_block, 0, 0};
+  return {ready ? TransferStatus::ok : TransferStatus::would_block, 0, 0};
 }
 
 std::size_t Endpoint::bytes_available() {

@@ -99,7 +99,7 @@ const verbs::ProtectionDomain& Stream::domain() const {
 namespace {
 
 // In a simulation the program goes on polling, so others must have their turn now and then.
-Outcome after_look(const Outcome& outcome) {
+Transfer after_look(const Transfer& outcome) {
   SimulatedKernel* const kernel = SimulatedKernel::current();
   if (kernel && outcome.would_block()) kernel->looked();
   return outcome;
@@ -107,32 +107,32 @@ Outcome after_look(const Outcome& outcome) {
 
 }  // namespace
 
-Outcome Stream::send(std::span<const std::byte> bytes, Deadline deadline) {
+Transfer Stream::send(std::span<const std::byte> bytes, Deadline deadline) {
   return after_look(endpoint_->send(Gather(std::span(&bytes, 1)), deadline));
 }
 
-Outcome Stream::send(std::span<const std::span<const std::byte>> pieces, Deadline deadline) {
+Transfer Stream::send(std::span<const std::span<const std::byte>> pieces, Deadline deadline) {
   return after_look(endpoint_->send(Gather(pieces), deadline));
 }
 
-Outcome Stream::send_registered(const verbs::LocalSlice& bytes, Deadline deadline) {
+Transfer Stream::send_registered(const verbs::LocalSlice& bytes, Deadline deadline) {
   return endpoint_->send_registered(bytes, deadline);
 }
 
-Outcome Stream::receive(std::span<std::byte> into, Deadline deadline, ReceiveFlags flags) {
+Transfer Stream::receive(std::span<std::byte> into, Deadline deadline, ReceiveFlags flags) {
   return after_look(endpoint_->receive(Scatter(std::span(&into, 1)), deadline, flags));
 }
 
-Outcome Stream::receive(std::span<const std::span<std::byte>> into, Deadline deadline,
-                        ReceiveFlags flags) {
+Transfer Stream::receive(std::span<const std::span<std::byte>> into, Deadline deadline,
+                         ReceiveFlags flags) {
   return after_look(endpoint_->receive(Scatter(into), deadline, flags));
 }
 
-Outcome Stream::peek_send() {
+Transfer Stream::peek_send() {
   return after_look(endpoint_->peek_send());
 }
 
-Outcome Stream::peek_receive() {
+Transfer Stream::peek_receive() {
   return after_look(endpoint_->peek_receive());
 }
 
@@ -167,8 +167,8 @@ void Stream::unmap_buffer(std::span<const std::byte> memory, Deadline deadline) 
   endpoint_->unmap_buffer(memory, deadline);
 }
 
-Outcome Stream::write_mapped(std::span<const std::byte> bytes, std::uint64_t offset,
-                             Deadline deadline) {
+Transfer Stream::write_mapped(std::span<const std::byte> bytes, std::uint64_t offset,
+                              Deadline deadline) {
   return endpoint_->write_mapped(bytes, offset, deadline);
 }
 

@@ -264,12 +264,12 @@ TEST(SimulatedPrograms, StreamsCarryBytes) {
     std::size_t got = 0;
     while (got < size) {
       const auto outcome = peer.receive(std::span(bytes).subspan(got), 10s);
-      ASSERT_EQ(outcome.status, stream::Status::ok);
+      ASSERT_EQ(outcome.status, stream::TransferStatus::ok);
       got += outcome.bytes;
     }
     EXPECT_EQ(bytes[size - 1], std::byte{7});
     pair.note("all");
-    EXPECT_EQ(peer.send(bytes_of("thanks"), 10s).status, stream::Status::ok);
+    EXPECT_EQ(peer.send(bytes_of("thanks"), 10s).status, stream::TransferStatus::ok);
   });
   pair.client.run([&] {
     stream::Stream peer;
@@ -279,14 +279,14 @@ TEST(SimulatedPrograms, StreamsCarryBytes) {
     std::size_t sent = 0;
     while (sent < size) {
       const auto outcome = peer.send(std::span(bytes).subspan(sent), 10s);
-      ASSERT_EQ(outcome.status, stream::Status::ok);
+      ASSERT_EQ(outcome.status, stream::TransferStatus::ok);
       sent += outcome.bytes;
     }
     std::array<std::byte, 64> answer{};
     const auto outcome = peer.receive(answer, 10s);
-    ASSERT_EQ(outcome.status, stream::Status::ok);
+    ASSERT_EQ(outcome.status, stream::TransferStatus::ok);
     pair.note(text_of(std::span(answer).first(outcome.bytes)));
-    EXPECT_EQ(peer.receive(answer, 10s).status, stream::Status::end);
+    EXPECT_EQ(peer.receive(answer, 10s).status, stream::TransferStatus::end);
   });
   pair.world.run();
   EXPECT_THAT(pair.log, ElementsAre("all", "thanks"));

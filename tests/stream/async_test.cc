@@ -47,7 +47,7 @@ Options small_rings() {
 }
 
 Task<> send_and_finish(Async async, Stream& stream, std::span<const std::byte> bytes) {
-  const Outcome sent = co_await async.send(stream, bytes, test_timeout);
+  const Transfer sent = co_await async.send(stream, bytes, test_timeout);
   EXPECT_TRUE(sent.ok());
   EXPECT_EQ(sent.bytes, bytes.size());
   stream.finish();
@@ -56,7 +56,7 @@ Task<> send_and_finish(Async async, Stream& stream, std::span<const std::byte> b
 Task<> echo_until_the_end(Async async, Stream& stream) {
   std::vector<std::byte> buffer(1000);
   while (true) {
-    const Outcome got = co_await async.receive(stream, buffer, test_timeout);
+    const Transfer got = co_await async.receive(stream, buffer, test_timeout);
     if (!got.ok()) {
       EXPECT_TRUE(got.end());
       break;
@@ -69,7 +69,7 @@ Task<> echo_until_the_end(Async async, Stream& stream) {
 
 Task<> receive_to_the_end(Async async, Stream& stream, std::vector<std::byte>& into) {
   const Deadline deadline = test_timeout;
-  const Outcome got = co_await async.receive(stream, into, deadline, {.wait_all = true});
+  const Transfer got = co_await async.receive(stream, into, deadline, {.wait_all = true});
   EXPECT_TRUE(got.ok());
   EXPECT_FALSE(deadline.passed()) << "the end has ended the wait";
   into.resize(got.bytes);
@@ -94,7 +94,7 @@ TYPED_TEST(AsyncStream, SendersTakeTurns) {
   const std::vector<std::byte> first(50'000, std::byte{1});
   const std::vector<std::byte> second(50'000, std::byte{2});
   const auto send = [](Async waits, Stream& stream, auto& bytes) -> Task<> {
-    const Outcome sent = co_await waits.send(stream, bytes, test_timeout);
+    const Transfer sent = co_await waits.send(stream, bytes, test_timeout);
     EXPECT_EQ(sent.bytes, bytes.size());
   };
   std::vector<std::byte> got(100'000);
@@ -116,7 +116,7 @@ TYPED_TEST(AsyncStream, ViewsNeedNoCopy) {
         EXPECT_EQ(text_of(view.bytes), "hello");
         stream.consume(view.bytes.size());
         const View last = co_await waits.view(stream, test_timeout);
-        EXPECT_TRUE(last.outcome.end());
+        EXPECT_TRUE(last.transfer.end());
       }(this->async, *this->passive),
       send_and_finish(this->async, *this->active, bytes_of("hello")));
 }
@@ -137,12 +137,12 @@ TYPED_TEST(AsyncStream, EveryWaitHasADeadline) {
   this->run([](auto& self, Listener& nobody) -> Task<> {
     const Async waits = self.async;
     std::vector<std::byte> buffer(10);
-    Outcome got = co_await waits.receive(*self.active, buffer, 1ms);
+    Transfer got = co_await waits.receive(*self.active, buffer, 1ms);
     EXPECT_TRUE(got.would_block());
     got = co_await waits.receive(*self.active, buffer, Deadline::now());
     EXPECT_TRUE(got.would_block());
     const View view = co_await waits.view(*self.active, 1ms);
-    EXPECT_TRUE(view.outcome.would_block());
+    EXPECT_TRUE(view.transfer.would_block());
     EXPECT_FALSE(co_await waits.next(*self.listener, 1ms));
     int error = 0;
     co_await end_of(waits.accept(*self.listener, 1ms), error);
@@ -152,10 +152,10 @@ TYPED_TEST(AsyncStream, EveryWaitHasADeadline) {
     EXPECT_EQ(error, ETIMEDOUT);
     // What did fit is sent, and counted.
     const auto bytes = test::pattern(1'000'000);
-    const Outcome part = co_await waits.send(*self.active, bytes, 5ms);
+    const Transfer part = co_await waits.send(*self.active, bytes, 5ms);
     EXPECT_TRUE(part.ok());
     EXPECT_LT(part.bytes, bytes.size());
-    const Outcome none = co_await waits.send(*self.active, bytes, 1ms);
+    const Transfer none = co_await waits.send(*self.active, bytes, 1ms);
     EXPECT_TRUE(none.would_block());
     std::vector<std::byte> arrived(part.bytes);
     got = co_await waits.receive(*self.passive, arrived, test_timeout, {.wait_all = true});
@@ -176,7 +176,7 @@ TYPED_TEST(AsyncStream, EveryWaitCanBeStoppedFromAnyThread) {
   const auto stop = source.get_token();
   this->loop.start([](auto& self, Deadline wait, std::stop_token token, int& count) -> Task<> {
     std::vector<std::byte> buffer(10);
-    const Outcome got = co_await self.async.receive(*self.active, buffer, wait, {}, token);
+    const Transfer got = co_await self.async.receive(*self.active, buffer, wait, {}, token);
     EXPECT_TRUE(got.would_block());
     ++count;
   }(*this, never, stop, ended));
@@ -208,9 +208,9 @@ TYPED_TEST(AsyncStream, EveryWaitCanBeStoppedFromAnyThread) {
 
 TYPED_TEST(AsyncStream, ClosingAStreamEndsItsWaits) {
   this->connect_sides();
-  Outcome got;
+  Transfer got;
   this->run(
-      [](Async waits, Stream& stream, Outcome& outcome) -> Task<> {
+      [](Async waits, Stream& stream, Transfer& outcome) -> Task<> {
         std::vector<std::byte> buffer(10);
         outcome = co_await waits.receive(stream, buffer, test_timeout);
       }(this->async, *this->active, got),
@@ -218,7 +218,7 @@ TYPED_TEST(AsyncStream, ClosingAStreamEndsItsWaits) {
         stream.close(test_timeout);
         co_return;
       }(*this->active));
-  EXPECT_EQ(got.status, Status::failed);
+  EXPECT_EQ(got.status, TransferStatus::failed);
   EXPECT_EQ(got.error_number, ECANCELED);
 }
 
@@ -243,7 +243,7 @@ TYPED_TEST(AsyncStream, RefusalsAndLostPeersAreReported) {
   this->passive.reset();
   this->run([](auto& self) -> Task<> {
     std::vector<std::byte> buffer(10);
-    const Outcome end = co_await self.async.receive(*self.active, buffer, test_timeout);
+    const Transfer end = co_await self.async.receive(*self.active, buffer, test_timeout);
     EXPECT_TRUE(end.end());
     int error = 0;
     const std::uint16_t port = self.listener->port();

@@ -67,11 +67,11 @@ TEST_P(End, TheWriterGetsAnErrorAfterThePeerHasClosed) {
   Sides sides(options());
   sides.passive->close(test_timeout);
   const auto bytes = test::pattern(1'000'000);
-  Outcome outcome;
+  Transfer outcome;
   do {
     outcome = sides.active.send(bytes, test_timeout);
   } while (outcome.ok());
-  EXPECT_EQ(outcome.status, Status::failed);
+  EXPECT_EQ(outcome.status, TransferStatus::failed);
   EXPECT_EQ(outcome.error_number, ECONNRESET);
   EXPECT_EQ(sides.active.send(bytes, test_timeout).error_number, ECONNRESET);
   EXPECT_EQ(sides.active.peek_send().error_number, ECONNRESET);
@@ -86,7 +86,7 @@ TEST_P(End, AResetIsAnErrorBehindTheBytes) {
   std::vector<std::byte> more(1);
   for (int i = 0; i < 2; ++i) {
     const auto outcome = sides.passive->receive(more, test_timeout);
-    EXPECT_EQ(outcome.status, Status::failed);
+    EXPECT_EQ(outcome.status, TransferStatus::failed);
     EXPECT_EQ(outcome.error_number, ECONNRESET);
   }
   EXPECT_EQ(sides.passive->state(), State::failed);
@@ -152,7 +152,7 @@ TEST_P(End, ClosingWithoutAWaitLosesNothing) {
 
 TEST_P(End, AllReceiversGetIt) {
   Sides sides(options());
-  std::vector<std::future<Outcome>> receivers;
+  std::vector<std::future<Transfer>> receivers;
   for (int i = 0; i < 3; ++i) {
     receivers.push_back(std::async(std::launch::async, [&] {
       std::vector<std::byte> some(1);

@@ -72,7 +72,7 @@ TEST_P(Processes, APeerThatIsKilledIsAReset) {
   peer.signal(SIGKILL);
   std::vector<std::byte> more(1);
   const auto outcome = stream.receive(more, test_timeout);
-  EXPECT_EQ(outcome.status, Status::failed);
+  EXPECT_EQ(outcome.status, TransferStatus::failed);
   EXPECT_EQ(outcome.error_number, ECONNRESET);
 }
 
@@ -90,7 +90,7 @@ TEST_P(Processes, BytesOfAPeerThatIsKilledArrive) {
   EXPECT_EQ(receive_all(stream, total), test::pattern(total));
   std::vector<std::byte> more(1);
   const auto outcome = stream.receive(more, test_timeout);
-  EXPECT_EQ(outcome.status, Status::failed);
+  EXPECT_EQ(outcome.status, TransferStatus::failed);
   EXPECT_EQ(outcome.error_number, ECONNRESET);
 }
 
@@ -122,7 +122,7 @@ TEST_P(Processes, APeerThatWasStoppedGoesOn) {
   std::size_t done = 0;
   while (true) {
     const auto outcome = stream.send(std::span(bytes).subspan(done), Deadline::now());
-    ASSERT_NE(outcome.status, Status::failed) << outcome.error_number;
+    ASSERT_NE(outcome.status, TransferStatus::failed) << outcome.error_number;
     done += outcome.bytes;
     if (outcome.would_block()) break;
   }
@@ -193,7 +193,7 @@ TEST_P(Processes, APeerOfThisHostRingsTheBell) {
     while (done < got.size()) {
       ASSERT_TRUE(await());
       const auto outcome = stream.receive(std::span(got).subspan(done), Deadline::now());
-      ASSERT_NE(outcome.status, Status::failed) << outcome.error_number;
+      ASSERT_NE(outcome.status, TransferStatus::failed) << outcome.error_number;
       done += outcome.bytes;
     }
     EXPECT_EQ(got, bytes);
@@ -240,7 +240,7 @@ TEST_P(Processes, KeepaliveFindsAPeerThatStopped) {
   peer.signal(SIGSTOP);
   std::vector<std::byte> more(1);
   const auto outcome = stream.receive(more, test_timeout);
-  EXPECT_EQ(outcome.status, Status::failed);
+  EXPECT_EQ(outcome.status, TransferStatus::failed);
   EXPECT_EQ(outcome.error_number, ETIMEDOUT);
 }
 

@@ -15,7 +15,7 @@ namespace {
 // Returns how many bytes the buffers of both sides take while nothing is received.
 std::size_t send_until_refused(Stream& stream, std::span<const std::byte> bytes) {
   std::size_t done = 0;
-  for (Outcome sent; sent.ok();) {
+  for (Transfer sent; sent.ok();) {
     sent = stream.send(bytes.subspan(done), Deadline::now());
     done += sent.bytes;
   }
@@ -107,7 +107,7 @@ TEST_P(Transfer, SixtyFourMebibytesReachASlowReader) {
   std::size_t refused = 0;
   for (std::size_t done = 0; done < total;) {
     const auto outcome = sides.active.send(std::span(bytes).subspan(done), Deadline::now());
-    ASSERT_NE(outcome.status, Status::failed) << outcome.error_number;
+    ASSERT_NE(outcome.status, TransferStatus::failed) << outcome.error_number;
     done += outcome.bytes;
     if (!outcome.would_block()) continue;
     ++refused;

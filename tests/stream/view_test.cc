@@ -15,8 +15,8 @@ WEFT_BOTH_VARIANTS(Views);
 
 std::string text_of_view(Stream& stream) {
   const View view = stream.view(test_timeout);
-  EXPECT_TRUE(view.outcome.ok());
-  EXPECT_EQ(view.outcome.bytes, view.bytes.size());
+  EXPECT_TRUE(view.transfer.ok());
+  EXPECT_EQ(view.transfer.bytes, view.bytes.size());
   return text_of(view.bytes);
 }
 
@@ -30,7 +30,7 @@ TEST_P(Views, BytesStayUntilTheyAreConsumed) {
   EXPECT_EQ(text_of_view(*sides.passive), "two");
   sides.passive->consume(0);
   sides.passive->consume(3);
-  EXPECT_TRUE(sides.passive->view(Deadline::now()).outcome.would_block());
+  EXPECT_TRUE(sides.passive->view(Deadline::now()).transfer.would_block());
 }
 
 // Rings of an odd size, so that views end at different places; each byte is compared.
@@ -45,7 +45,7 @@ TEST_P(Views, EverythingArrivesInOrderAroundTheRing) {
   std::size_t turn = 0;
   while (at < bytes.size()) {
     const View view = sides.passive->view(test_timeout);
-    ASSERT_TRUE(view.outcome.ok());
+    ASSERT_TRUE(view.transfer.ok());
     ASSERT_FALSE(view.bytes.empty());
     ASSERT_LE(view.bytes.size(), bytes.size() - at);
     ASSERT_TRUE(std::ranges::equal(view.bytes, std::span(bytes).subspan(at, view.bytes.size())));
@@ -98,8 +98,8 @@ TEST_P(Views, TheEndAndAResetComeBehindTheBytes) {
     sides.passive->consume(4);
     const View view = sides.passive->view(test_timeout);
     EXPECT_TRUE(view.bytes.empty());
-    EXPECT_EQ(view.outcome.end(), !reset);
-    EXPECT_EQ(view.outcome.error_number, reset ? ECONNRESET : 0);
+    EXPECT_EQ(view.transfer.end(), !reset);
+    EXPECT_EQ(view.transfer.error_number, reset ? ECONNRESET : 0);
   }
 }
 
@@ -110,10 +110,10 @@ TEST_P(Views, AClosedStreamHasNone) {
   auto waiting = std::async(std::launch::async, [&] { return sides.active.view(test_timeout); });
   sides.active.close(Deadline::now());
   const View closed = waiting.get();
-  EXPECT_EQ(closed.outcome.error_number, ECANCELED);
+  EXPECT_EQ(closed.transfer.error_number, ECANCELED);
   EXPECT_TRUE(closed.bytes.empty());
   sides.passive->close(Deadline::now());
-  EXPECT_EQ(sides.passive->view(test_timeout).outcome.error_number, ECANCELED);
+  EXPECT_EQ(sides.passive->view(test_timeout).transfer.error_number, ECANCELED);
   EXPECT_NO_THROW(sides.passive->consume(4)) << "as for a program that closes in another thread";
 }
 

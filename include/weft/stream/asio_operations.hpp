@@ -36,16 +36,16 @@ namespace weft {
 inline namespace WEFT_ASIO_NAMESPACE {
 namespace asio_detail {
 
-// What an Outcome is in Asio's words; `would_block` is asio::error::would_block.
-inline AsioError asio_error(const stream::Outcome& outcome) {
+// What a Transfer is in Asio's words; `would_block` is asio::error::would_block.
+inline AsioError asio_error(const stream::Transfer& outcome) {
   switch (outcome.status) {
-    case stream::Status::ok:
+    case stream::TransferStatus::ok:
       return {};
-    case stream::Status::would_block:
+    case stream::TransferStatus::would_block:
       return net::error::would_block;
-    case stream::Status::end:
+    case stream::TransferStatus::end:
       return net::error::eof;
-    case stream::Status::failed:
+    case stream::TransferStatus::failed:
       break;
   }
   return asio_error(outcome.error_number);
@@ -77,13 +77,14 @@ struct AsioPieces {
   std::size_t count = 0;
 };
 
-inline stream::Outcome transfer_some(stream::Stream& stream, const AsioPieces<std::byte>& pieces,
-                                     Deadline deadline) {
-  return pieces.count == 0 ? stream::Outcome{} : stream.receive(pieces.all(), deadline);
+inline stream::Transfer transfer_some(stream::Stream& stream, const AsioPieces<std::byte>& pieces,
+                                      Deadline deadline) {
+  return pieces.count == 0 ? stream::Transfer{} : stream.receive(pieces.all(), deadline);
 }
-inline stream::Outcome transfer_some(stream::Stream& stream,
-                                     const AsioPieces<const std::byte>& pieces, Deadline deadline) {
-  return pieces.count == 0 ? stream::Outcome{} : stream.send(pieces.all(), deadline);
+inline stream::Transfer transfer_some(stream::Stream& stream,
+                                      const AsioPieces<const std::byte>& pieces,
+                                      Deadline deadline) {
+  return pieces.count == 0 ? stream::Transfer{} : stream.send(pieces.all(), deadline);
 }
 
 // An operation that was started. Its handler is called exactly once, or destroyed with the

@@ -5,7 +5,7 @@
 //     Stream peer = co_await async.accept(listener, 60s);
 //     std::array<std::byte, 512> buffer;
 //     while (true) {
-//       const Outcome got = co_await async.receive(peer, buffer, 60s);
+//       const Transfer got = co_await async.receive(peer, buffer, 60s);
 //       if (!got.ok()) co_return;
 //       co_await async.send(peer, std::span(buffer).first(got.bytes), 60s);
 //     }
@@ -23,7 +23,7 @@
 // connect, accept a Request   the attempt is abandoned; the peer sees a reset
 // next, accept from Listener  the listener keeps listening and keeps the requests that were not
 //                             taken
-// send, receive               the bytes that were moved are counted in the Outcome; a task that is
+// send, receive               the bytes that were moved are counted in the Transfer; a task that is
 //                             destroyed does not report them
 // view                        nothing was taken; the next call finds it
 // close                       the stream is closed, as by Stream::close() at its deadline; after a
@@ -73,13 +73,13 @@ class Async {
 
   // At the deadline or after a stop: the bytes that were moved so far, or would_block if there are
   // none.
-  [[nodiscard]] WEFT_API Task<Outcome> send(Stream& stream, std::span<const std::byte> bytes,
-                                            Deadline deadline, std::stop_token stop = {}) const;
+  [[nodiscard]] WEFT_API Task<Transfer> send(Stream& stream, std::span<const std::byte> bytes,
+                                             Deadline deadline, std::stop_token stop = {}) const;
   // Returns what there is as soon as there is a byte, the end or a failure; with `wait_all` only
   // when `into` is full, or at the end. Throws Error(EINVAL) for ReceiveFlags::peek.
-  [[nodiscard]] WEFT_API Task<Outcome> receive(Stream& stream, std::span<std::byte> into,
-                                               Deadline deadline, ReceiveFlags flags = {},
-                                               std::stop_token stop = {}) const;
+  [[nodiscard]] WEFT_API Task<Transfer> receive(Stream& stream, std::span<std::byte> into,
+                                                Deadline deadline, ReceiveFlags flags = {},
+                                                std::stop_token stop = {}) const;
   // Waits for bytes and returns where they are, as Stream::view().
   [[nodiscard]] WEFT_API Task<View> view(Stream& stream, Deadline deadline,
                                          std::stop_token stop = {}) const;

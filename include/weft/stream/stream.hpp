@@ -20,7 +20,7 @@ namespace detail {
 class Endpoint;
 }
 
-enum class Status {
+enum class TransferStatus {
   ok,           // `bytes` were sent or received
   would_block,  // no byte was moved until the deadline
   end,          // all bytes of the peer were received, and no more will come: returned each time
@@ -28,17 +28,17 @@ enum class Status {
 };
 
 // The result of sending or receiving. `bytes` is the number of bytes that were moved.
-struct Outcome {
-  Status status = Status::ok;
+struct Transfer {
+  TransferStatus status = TransferStatus::ok;
   std::size_t bytes = 0;
   int error_number = 0;
 
   // Whether `bytes` were moved.
-  [[nodiscard]] bool ok() const { return status == Status::ok; }
+  [[nodiscard]] bool ok() const { return status == TransferStatus::ok; }
   // Whether nothing could be moved before the deadline.
-  [[nodiscard]] bool would_block() const { return status == Status::would_block; }
+  [[nodiscard]] bool would_block() const { return status == TransferStatus::would_block; }
   // Whether the peer has sent its last byte, and all were received.
-  [[nodiscard]] bool end() const { return status == Status::end; }
+  [[nodiscard]] bool end() const { return status == TransferStatus::end; }
 };
 
 enum class State {
@@ -57,7 +57,7 @@ struct ReceiveFlags {
 
 // What Stream::view() returns: bytes that have arrived, where they have arrived.
 struct View {
-  Outcome outcome{};  // as of receive(); `bytes` is the size of the span
+  Transfer transfer{};  // as of receive(); `bytes` is the size of the span
   std::span<const std::byte> bytes{};
 };
 
@@ -122,23 +122,23 @@ class Stream {
   // Waits until all bytes are sent, that is, copied into the stream's ring: the memory may be used
   // again at once. Fewer bytes are sent if the deadline passes, or if the stream fails, which the
   // next call then returns.
-  [[nodiscard]] WEFT_API Outcome send(std::span<const std::byte> bytes,
-                                      Deadline deadline = Deadline::never());
-  [[nodiscard]] WEFT_API Outcome send(std::span<const std::span<const std::byte>> pieces,
-                                      Deadline deadline = Deadline::never());
+  [[nodiscard]] WEFT_API Transfer send(std::span<const std::byte> bytes,
+                                       Deadline deadline = Deadline::never());
+  [[nodiscard]] WEFT_API Transfer send(std::span<const std::span<const std::byte>> pieces,
+                                       Deadline deadline = Deadline::never());
   // Sends straight from memory that is registered in domain(), without a copy. Returns when the
   // memory may be used again. Bytes that are not sent at the deadline are not counted in the
-  // Outcome.
-  [[nodiscard]] WEFT_API Outcome send_registered(const verbs::LocalSlice& bytes,
-                                                 Deadline deadline = Deadline::never());
+  // Transfer.
+  [[nodiscard]] WEFT_API Transfer send_registered(const verbs::LocalSlice& bytes,
+                                                  Deadline deadline = Deadline::never());
   // Waits for at least one byte, the end, or a failure. Every call behind the last byte returns the
   // end.
-  [[nodiscard]] WEFT_API Outcome receive(std::span<std::byte> into,
-                                         Deadline deadline = Deadline::never(),
-                                         ReceiveFlags flags = {});
-  [[nodiscard]] WEFT_API Outcome receive(std::span<const std::span<std::byte>> into,
-                                         Deadline deadline = Deadline::never(),
-                                         ReceiveFlags flags = {});
+  [[nodiscard]] WEFT_API Transfer receive(std::span<std::byte> into,
+                                          Deadline deadline = Deadline::never(),
+                                          ReceiveFlags flags = {});
+  [[nodiscard]] WEFT_API Transfer receive(std::span<const std::span<std::byte>> into,
+                                          Deadline deadline = Deadline::never(),
+                                          ReceiveFlags flags = {});
 
   // Waits as receive() does, and returns bytes in the stream's ring without a copy: all that lie
   // side by side there, so more may have arrived. They stay there, and are returned again, until
@@ -151,9 +151,9 @@ class Stream {
   WEFT_API void consume(std::size_t bytes);
 
   // `ok` if send() would take a byte now; otherwise what send() would return.
-  [[nodiscard]] WEFT_API Outcome peek_send();
+  [[nodiscard]] WEFT_API Transfer peek_send();
   // `ok` if receive() would return now, be it bytes, the end or a failure.
-  [[nodiscard]] WEFT_API Outcome peek_receive();
+  [[nodiscard]] WEFT_API Transfer peek_receive();
   // Bytes that have arrived and were not received by the program.
   [[nodiscard]] WEFT_API std::size_t bytes_available();
   // A descriptor that is readable while bytes, the end or a failure can be received (until
@@ -180,9 +180,9 @@ class Stream {
                              Deadline deadline = Deadline::never());
   // Writes to a buffer that the peer has mapped, in order with what is sent. Fails with EFAULT if
   // these offsets are not mapped.
-  [[nodiscard]] WEFT_API Outcome write_mapped(std::span<const std::byte> bytes,
-                                              std::uint64_t offset,
-                                              Deadline deadline = Deadline::never());
+  [[nodiscard]] WEFT_API Transfer write_mapped(std::span<const std::byte> bytes,
+                                               std::uint64_t offset,
+                                               Deadline deadline = Deadline::never());
 
   // --- The end
   // Ends the sending direction: the peer receives the end behind the bytes that were sent.
