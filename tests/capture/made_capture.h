@@ -22,6 +22,7 @@ struct MadePacket {
   Content bytes{};
   std::size_t wire_bytes = 0;
   std::uint16_t link_type = 1;
+  std::size_t number = 0;  // in the capture that was altered: see alterations.h
 };
 using MadeCapture = std::vector<MadePacket>;
 

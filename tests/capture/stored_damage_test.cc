@@ -7,16 +7,16 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <map>
 #include <set>
 #include <span>
 #include <string>
-#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "capture/alterations.h"
 #include "capture/damage.h"
+#include "capture/damage_proofs.h"
 #include "capture/rpc_log.h"
 #include "capture/traffic_log.h"
 #include "weft/capture/analysis.hpp"
@@ -42,7 +42,7 @@ MadeCapture stored(const std::string& path) {
                        packet.wire_bytes,
                        packet.link_type});
   }
-  return capture;
+  return numbered(std::move(capture));
 }
 
 // An operation, with the bytes of its message if all were captured.
@@ -62,7 +62,7 @@ struct Results final : RpcSink, StorageSink {
   std::set<Fact> facts;
   std::set<RpcBytes> rpcs;
   std::set<CommandFact> commands;
-  std::map<std::string, std::string> findings;  // kind to one sentence of it
+  Reported reported{analysis.connections(), {}, {}, {}};
 
   // `of_all`: also of operations that failed, so that a damaged capture may lack the NAK.
   explicit Results(const MadeCapture& capture, bool of_all = false) {
@@ -81,9 +81,11 @@ struct Results final : RpcSink, StorageSink {
     storage.finish();
     found.finish();
     for (const Operation& operation : operations.operations) add(operation, of_all);
+    reported.operations = operations.operations;
   }
 
   void on_rpc(const Rpc& rpc) override {
+    reported.add(rpc);
     RpcBytes bytes{rpc.xid, {}};
     for (const auto* message : {&rpc.call, &rpc.reply}) {
       if (!*message || !(*message)->complete()) return;
@@ -115,7 +117,7 @@ struct Results final : RpcSink, StorageSink {
   }
   void on_finding(const Finding& finding) override {
     if (!is_supported(finding, analysis.connections()[finding.connection])) return;
-    findings.emplace(finding.kind, finding.sentence);
+    reported.findings.push_back(finding);
   }
 
  private:
@@ -136,21 +138,6 @@ struct Results final : RpcSink, StorageSink {
 struct Change {
   const char* name;
   MadeCapture (*make)(const MadeCapture& capture, Random& random);
-
-  [[nodiscard]] bool moves_packets() const {
-    const std::string_view changed(name);
-    return changed.find("shuffled") != changed.npos || changed == "everything";
-  }
-  [[nodiscard]] bool loses_packets() const {
-    return std::string_view(name).find("lost") != std::string_view::npos || begins_late() ||
-           std::string_view(name) == "everything";
-  }
-  [[nodiscard]] bool sends_again() const {
-    const std::string_view changed(name);
-    return changed.starts_with("lost before") || changed.starts_with("lost after") ||
-           changed == "everything";
-  }
-  [[nodiscard]] bool begins_late() const { return std::string_view(name).starts_with("begun"); }
 };
 
 MadeCapture by(const MadeCapture& capture, const Damage& damage, Random& random) {
@@ -211,54 +198,71 @@ std::string text_of(const CommandFact& one) {
 
 // A Read whose request the capture lacks may be asked for again from the middle on: the capture has
 // a whole Read of the rest.
-bool is_rest_of(const Fact& rest, const Fact& whole) {
+bool is_rest_of(const Fact& rest, const Operation& whole) {
   const auto& [kind, key, address, bytes] = rest;
-  const auto& [whole_kind, whole_key, whole_address, whole_bytes] = whole;
-  return kind == Operation::Kind::read && whole_kind == kind && key == whole_key &&
-         address > whole_address && address + bytes == whole_address + whole_bytes;
+  return kind == Operation::Kind::read && whole.kind == kind && key == whole.key &&
+         address > whole.address && address + bytes == whole.address + whole.requested_bytes;
 }
-bool is_rest_of(const Fingerprint& rest, const Fingerprint& whole) {
-  return is_rest_of(rest.first, whole.first) &&
-         std::ranges::equal(rest.second, std::span(whole.second).last(rest.second.size()));
+bool is_rest_of(const Fingerprint& rest, const Operation& whole, const Results& all) {
+  if (!is_rest_of(rest.first, whole)) return false;
+  const Fact fact{whole.kind, whole.key, whole.address, whole.requested_bytes};
+  return std::ranges::any_of(all.messages, [&](const Fingerprint& one) {
+    return one.first == fact &&
+           std::ranges::equal(rest.second, std::span(one.second).last(rest.second.size()));
+  });
+}
+bool is_rest_of(const Fact& rest, const Operation& whole, const Results& /*all*/) {
+  return is_rest_of(rest, whole);
 }
 template <typename Other>
-bool is_rest_of(const Other& /*one*/, const Other& /*whole*/) {
+bool is_rest_of(const Other& /*one*/, const Operation& /*whole*/, const Results& /*all*/) {
   return false;
 }
 
 template <typename Set>
-void expect_subset(const Set& of_damaged, const Set& of_all, const Change& change,
-                   const char* what) {
+void expect_subset(const Set& of_damaged, const Set& of_all, const Results& all,
+                   const DamageProofs& proofs, const char* what) {
   std::size_t wrong = 0;
   std::string first;
   for (const auto& one : of_damaged) {
     if (of_all.contains(one)) continue;
-    const bool rest = change.loses_packets() && std::ranges::any_of(of_all, [&](const auto& whole) {
-                        return is_rest_of(one, whole);
-                      });
+    const bool rest = std::ranges::any_of(all.reported.operations, [&](const Operation& whole) {
+      return is_rest_of(one, whole, all) && proofs.lacks_request(whole);
+    });
     if (rest) continue;
     if (wrong++ == 0) first = text_of(one);
   }
   EXPECT_EQ(wrong, 0U) << what << " of " << of_damaged.size() << ", such as " << first;
 }
 
-void expect_nothing_wrong(const Results& seen, const Results& all, const Change& change) {
-  expect_subset(seen.facts, all.facts, change, "operations");
-  expect_subset(seen.messages, all.messages, change, "messages");
-  expect_subset(seen.rpcs, all.rpcs, change, "RPCs");
-  expect_subset(seen.commands, all.commands, change, "storage commands");
-  std::set<std::string> about_the_capture{
-      "repeated",       "not-captured",           "one-direction",      "rpc-incomplete",
-      "rpc-unanswered", "rpc-reply-without-call", "unanswered-request", "half-open"};
-  // A reset counts only where nothing that ends a connection came before it.
-  if (change.moves_packets() || change.loses_packets()) about_the_capture.insert("reset");
-  // What is sent again comes so much later that a short connection may have ended: then it looks
-  // like the beginning of another one.
-  if (change.sends_again()) about_the_capture.insert("connection-unanswered");
-  for (const auto& [kind, sentence] : seen.findings) {
-    EXPECT_TRUE(all.findings.contains(kind) || about_the_capture.contains(kind))
-        << kind << ": " << sentence;
+void expect_nothing_wrong(const Results& seen, const Results& all, const DamageProofs& proofs) {
+  expect_subset(seen.facts, all.facts, all, proofs, "operations");
+  expect_subset(seen.messages, all.messages, all, proofs, "messages");
+  expect_subset(seen.rpcs, all.rpcs, all, proofs, "RPCs");
+  expect_subset(seen.commands, all.commands, all, proofs, "storage commands");
+  for (const Finding& finding : seen.reported.findings) {
+    EXPECT_TRUE(proofs.explain(finding))
+        << finding.kind << ": " << finding.sentence << " Frame "
+        << (finding.stamps.empty() ? 0 : finding.stamps.front().frame);
   }
+}
+
+template <typename Set>
+void expect_all(const Set& of_damaged, const Set& of_all, const char* what) {
+  std::size_t lacking = 0;
+  std::string first;
+  for (const auto& one : of_all) {
+    if (of_damaged.contains(one)) continue;
+    if (lacking++ == 0) first = text_of(one);
+  }
+  EXPECT_EQ(lacking, 0U) << what << " of " << of_all.size() << " are lacking, such as " << first;
+}
+
+// Nothing is missing, so all that is complete in the original must be complete.
+void expect_everything(const Results& seen, const Results& complete) {
+  expect_all(seen.facts, complete.facts, "operations");
+  expect_all(seen.messages, complete.messages, "messages");
+  expect_all(seen.rpcs, complete.rpcs, "RPCs");
 }
 
 std::vector<std::string> names() {
@@ -280,11 +284,17 @@ TEST_P(StoredDamage, CompleteMeansByteExact) {
   const bool long_run = std::getenv("WEFT_TEST_LONG") != nullptr;
   const MadeCapture capture = stored(std::string(WEFT_TEST_DATA) + "/" + GetParam());
   const Results all(capture, true);
+  const Results complete(capture);
+  const std::vector<SentPacket> sent = sent_packets(capture);
   for (const Change& change : changes) {
     for (const std::uint64_t seed : weft::test::seeds(long_run ? 100 : 10)) {
       SCOPED_TRACE(testing::Message() << weft::test::seed_trace(seed) << ", " << change.name);
       Random random(seed);
-      expect_nothing_wrong(Results(change.make(capture, random)), all, change);
+      const MadeCapture altered = change.make(capture, random);
+      const Results seen(altered);
+      const Alterations alterations(capture, sent, altered);
+      expect_nothing_wrong(seen, all, {all.reported, seen.reported, alterations});
+      if (alterations.lacks_nothing()) expect_everything(seen, complete);
     }
   }
 }
