@@ -91,27 +91,34 @@ void TcpFlows::Flow::on_segment(const TcpSegment& segment) {
   if (header.has(fin)) take_end(side, segment);
   share_disorder();
   if (!own.stream.settled() || !peer.stream.settled()) settle(segment.stamp);
-  if (header.has(rst) && !over_ && !reset_) on_reset(side, segment);
+  if (header.has(rst) && !over_) on_reset(side, segment);
   check_finished(segment.stamp);
   if (reset_ && !over_ && !is_early(*reset_)) report_reset(*reset_, segment.stamp);
 }
 
 // The sequence number of a reset is that of the next byte which its sender would have sent (RFC
 // 9293 §3.10.7). If the capture holds that, or anything before the reset, later, the reset waits
-// for it.
+// for it. A later reset of the same side may show that more is to come.
 void TcpFlows::Flow::on_reset(Side side, const TcpSegment& segment) {
-  TcpStream& own = half(side).stream;
-  const EarlyReset reset{side, segment.stamp, own.position_of(segment.header.sequence)};
-  own.sent_before(reset.position);
-  if (!is_early(reset)) return report_reset(reset, segment.stamp);
-  reset_ = reset;
+  const TcpStream& own = half(side).stream;
+  const std::uint32_t sequence = segment.header.sequence;
+  if (!reset_) {
+    reset_ = EarlyReset{side, segment.stamp, sequence};
+  } else if (reset_->side == side &&
+             own.position_of(sequence) > own.position_of(reset_->sequence)) {
+    reset_->sequence = sequence;
+  }
 }
 
-bool TcpFlows::Flow::is_early(const EarlyReset& reset) const {
-  if (!a_.stream.running() || !b_.stream.running()) return false;
-  const TcpStream& own = half(reset.side).stream;
-  const bool possible = reset.position <= own.acknowledged();
-  return (possible && !own.passed(reset.position)) || a_.stream.waits() || b_.stream.waits();
+bool TcpFlows::Flow::is_early(const EarlyReset& reset) {
+  for (const Half* one : {&a_, &b_}) {
+    if (!one->stream.running()) return one->stream.out_of_order();
+  }
+  TcpStream& own = half(reset.side).stream;
+  const std::uint64_t position = own.position_of(reset.sequence);
+  own.sent_before(position);
+  const bool possible = position <= own.acknowledged();
+  return (possible && !own.passed(position)) || a_.stream.waits() || b_.stream.waits();
 }
 
 // The bytes that are held were sent before the reset, so they are delivered before it is reported.

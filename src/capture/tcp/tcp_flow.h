@@ -55,7 +55,7 @@ class TcpFlows::Flow {
   struct EarlyReset {
     Side side = Side::a;
     Stamp stamp;
-    std::uint64_t position = 0;  // its sender had sent everything before it
+    std::uint32_t sequence = 0;  // its sender had sent everything before it
   };
 
   [[nodiscard]] Half& half(Side side) { return side == Side::a ? a_ : b_; }
@@ -69,7 +69,7 @@ class TcpFlows::Flow {
   void report_late(Side side, const TcpSegment& segment);
   void on_reset(Side side, const TcpSegment& segment);
   void report_reset(const EarlyReset& reset, const Stamp& now);
-  [[nodiscard]] bool is_early(const EarlyReset& reset) const;
+  [[nodiscard]] bool is_early(const EarlyReset& reset);
   void share_disorder();
   void settle(const Stamp& stamp);
   void give_up_all(const Stamp& stamp);
