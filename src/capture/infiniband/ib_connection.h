@@ -56,6 +56,9 @@ class IbConnection {
   [[nodiscard]] bool may_begin(Side side, std::uint32_t psn) const {
     return half(side).order.may_begin(psn);
   }
+  [[nodiscard]] bool begins_with(Side side, std::uint32_t psn) const {
+    return half(side).order.begins_with(psn);
+  }
   // Returns whether the side has sent a request with this PSN, which a response would answer.
   [[nodiscard]] bool has_requested(Side side, std::uint32_t psn) const {
     return half(side).order.covers(psn);

@@ -323,10 +323,11 @@ IbConnection* IbAnalysis::requested_late(const Flow& flow, const IbManager::Requ
   if (!flow.connection) return nullptr;
   const Connection& known = flow.connection->connection();
   if (known.beginning != Connection::Beginning::traffic || known.frames == 0) return nullptr;
+  const std::uint32_t psn = request.message.starting_psn;
   const bool recent = known.first.time_ns >= request.envelope.stamp.time_ns - most_late_ns;
-  return recent && flow.connection->may_begin(flow.side, request.message.starting_psn)
-             ? flow.connection
-             : nullptr;
+  const bool belongs = (recent && flow.connection->may_begin(flow.side, psn)) ||
+                       flow.connection->begins_with(flow.side, psn);
+  return belongs ? flow.connection : nullptr;
 }
 
 // A REQ names the queue pair of the active side, so packets to it belong to side b of this

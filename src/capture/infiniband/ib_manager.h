@@ -82,7 +82,7 @@ class IbManager {
   };
   static constexpr std::size_t most_early = 64;
   // How long after the end of a connection a retransmission of its REQ may be captured.
-  static constexpr std::int64_t repeated_ns = 100'000'000;
+  static constexpr std::int64_t repeated_ns = 60'000'000'000;
   static constexpr std::int64_t early_ns = 60'000'000'000;
 
   void keep_early(const Envelope& envelope, wire::CmAttribute attribute, Bytes message,

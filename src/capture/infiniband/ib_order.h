@@ -87,6 +87,10 @@ class IbOrder {
   [[nodiscard]] bool may_begin(std::uint32_t psn) const {
     return !begun() || (near(psn) && position_of(psn) <= first_);
   }
+  // Returns whether the first request has this PSN.
+  [[nodiscard]] bool begins_with(std::uint32_t psn) const {
+    return begun() && position_of(psn) == first_;
+  }
   // Returns whether the request was seen: delivered or waiting.
   [[nodiscard]] bool covers(std::uint32_t psn) const;
   // Returns whether the request, or a Read of which it repeats the rest, is waiting.
