@@ -201,13 +201,13 @@ void OperationTracker::report_unanswered(Half& own) {
   --waiting_;
 }
 
-// On iWARP responses have no number. One that cannot be assigned to a request may belong to any
-// request before it, so such a Read need not be without a response.
+// On iWARP responses have no number. One that cannot be assigned to a request, or that is among
+// bytes that cannot be decoded, may belong to any request before it. Such a request need not be
+// without a response.
 void OperationTracker::end_unanswered(const Half& own, Operation& operation) const {
   operation.outcome = Operation::Outcome::unanswered;
   if (connections_[operation.connection].transport != Transport::iwarp) return;
-  if (operation.kind != Operation::Kind::read) return;
-  if (operation.start.frame >= own.unassigned_frame) return;
+  if (operation.start.frame >= own.unknown_frame) return;
   operation.outcome = Operation::Outcome::incomplete;
   const std::uint64_t bytes = std::max(operation.bytes, operation.requested_bytes);
   operation.missing_bytes += bytes - operation.bytes;
@@ -297,7 +297,7 @@ void OperationTracker::on_atomic_request(const Origin& origin, const AtomicReque
 void OperationTracker::on_read_part(const Origin& origin, const ReadPart& part) {
   Half& requester = peer(origin);
   if (!part.known) {
-    requester.unassigned_frame = std::max(requester.unassigned_frame, origin.stamp.frame);
+    requester.unknown_frame = std::max(requester.unknown_frame, origin.stamp.frame);
     return;
   }
   const auto found = std::ranges::find_if(
@@ -330,6 +330,13 @@ void OperationTracker::on_atomic_answer(const Origin& origin, const AtomicAnswer
   constexpr std::uint64_t word_bytes = 8;
   operation.bytes = word_bytes;
   report(operation);
+}
+
+void OperationTracker::on_gap(const Origin& origin, const Gap& /*gap*/) {
+  Pair* const pair = pairs_.find(origin.connection);
+  if (pair == nullptr) return;
+  Half& requester = origin.side == Side::a ? pair->b : pair->a;
+  requester.unknown_frame = std::max(requester.unknown_frame, origin.stamp.frame);
 }
 
 bool OperationTracker::take_request(Half& requester, std::uint64_t message, Operation& operation) {

@@ -38,6 +38,7 @@ class WEFT_API OperationTracker final : public TrafficSink {
   void on_atomic_answer(const Origin& origin, const AtomicAnswer& answer) override;
   void on_acknowledge(const Origin& origin, std::uint32_t psn) override;
   void on_received(const Origin& origin, std::uint64_t position) override;
+  void on_gap(const Origin& origin, const Gap& gap) override;
   void on_refusal(const Origin& origin, const Refusal& refusal) override;
   void on_end(const Origin& origin, bool reset) override;
   void on_close(ConnectionId connection) override;
@@ -66,8 +67,9 @@ class WEFT_API OperationTracker final : public TrafficSink {
     std::uint64_t confirmed_position = 0;
     bool has_confirmed = false;
     Stamp confirmed_at;
-    // The last frame with a response to this side that cannot be assigned to a request; 0: none.
-    std::uint64_t unassigned_frame = 0;
+    // IWARP: the last frame that may have a response to a request before it: one that cannot be
+    // assigned to a request, or bytes that cannot be decoded. 0: none.
+    std::uint64_t unknown_frame = 0;
   };
   struct Pair {
     Half a;

@@ -213,11 +213,13 @@ void RpcTracker::Work::read_part(const Origin& origin, State& state, const ReadP
 
 // A lost packet may contain a reply, so the number of open calls is not reliable any more. It may
 // also contain the call that early traffic belongs to. A later call may name the same memory, so
-// that traffic is not kept for it.
+// that traffic is not kept for it. A reply has its XID, so its call may still come.
 void RpcTracker::Work::on_gap(const Origin& origin, const Gap& gap) {
   State& state = this->state(origin.connection);
   state.lacks.anything = true;
-  drop_early(state, [&](const EarlyEvent& event) { return event.caller() == origin.side; });
+  drop_early(state, [&](const EarlyEvent& event) {
+    return event.caller() == origin.side && event.reply() == nullptr;
+  });
   if (gap.cut)
     state.cut[index_of(origin.side)] = true;
   else
