@@ -101,8 +101,9 @@ bool Alterations::repeats(const Connection& connection, Side side) const {
 }
 
 bool Alterations::silences(const Connection& connection, Side side) const {
-  for (std::size_t i = 0; i < sent_.size(); ++i) {
-    if (!places_[i].empty() && sent_[i].is_of(connection, side)) return false;
+  for (std::size_t i = connection.first.frame - 1; i < connection.last.frame; ++i) {
+    const SentPacket& packet = sent_[altered_[i].number];
+    if (packet.is_of(connection, side) && !packet.is_management()) return false;
   }
   return true;
 }

@@ -64,7 +64,8 @@ class Alterations {
   }
   // Returns whether it has a packet of the side twice or more.
   [[nodiscard]] bool repeats(const Connection& connection, Side side) const;
-  // Returns whether it has no packet of the side.
+  // Returns whether it has no packet of the side in the frames of the connection, without those of
+  // the connection manager.
   [[nodiscard]] bool silences(const Connection& connection, Side side) const;
   // Returns whether it lacks a FIN of the side, or of InfiniBand a message of the connection
   // manager.

@@ -21,6 +21,9 @@ constexpr std::int64_t retransmission_ns = 20'000'000;
 struct Conversation {
   MadeCapture capture;
   std::size_t handshake_packets = 0;
+  // Packets that open connections. Nothing of a connection follows before they have arrived, so
+  // none of them is sent again after that.
+  std::vector<bool> opening{};
 };
 
 // What happens to the packets: each happens to one packet in this number, or never if it is 0.
@@ -92,8 +95,9 @@ inline Damaged damaged(const Conversation& made, const Damage& damage, Random& r
     }
     const MadePacket& packet = made.capture[i];
     const bool fixed = i < made.handshake_packets;
-    const bool before = !fixed && happens(random, damage.before_tap);
-    const bool after = !fixed && !before && happens(random, damage.after_tap);
+    const bool opens = !made.opening.empty() && made.opening[i];
+    const bool before = !fixed && happens(random, damage.before_tap) && !opens;
+    const bool after = !fixed && !before && happens(random, damage.after_tap) && !opens;
     const bool by_tap = !fixed && !before && !after && happens(random, damage.by_tap);
     const bool changed = !fixed && !before && !after && !by_tap && happens(random, damage.changed);
     if (before || after) repetitions.emplace_back(i + repeated_after, packet);

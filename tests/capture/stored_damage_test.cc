@@ -141,7 +141,11 @@ struct Change {
 };
 
 MadeCapture by(const MadeCapture& capture, const Damage& damage, Random& random) {
-  return damaged({capture, 0}, damage, random).capture;
+  std::vector<bool> opening;
+  for (const SentPacket& packet : sent_packets(capture)) {
+    opening.push_back(packet.syn || packet.is_management());
+  }
+  return damaged({capture, 0, opening}, damage, random).capture;
 }
 
 // Cuts every frame, as a snap length does.
