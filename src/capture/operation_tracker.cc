@@ -16,6 +16,17 @@ bool reaches(std::uint64_t psn, std::uint64_t last) {
   return ((psn - last) & ((1U << psn_bits) - 1)) < half;
 }
 
+// Notes what may be a response to any open request of the side. A capture that is out of order may
+// have a request after its response.
+template <typename Half>
+void note_unknown(Half& requester, const Stamp& stamp) {
+  std::uint64_t frame = stamp.frame;
+  if (!requester.requests.empty()) {
+    frame = std::max(frame, requester.requests.back().start.frame + 1);
+  }
+  requester.unknown_frame = std::max(requester.unknown_frame, frame);
+}
+
 bool is_fatal(const Refusal& refusal) {
   return refusal.kind != Refusal::Kind::receiver_not_ready &&
          refusal.kind != Refusal::Kind::sequence_error;
@@ -297,8 +308,7 @@ void OperationTracker::on_atomic_request(const Origin& origin, const AtomicReque
 void OperationTracker::on_read_part(const Origin& origin, const ReadPart& part) {
   Half& requester = peer(origin);
   if (!part.known) {
-    requester.unknown_frame = std::max(requester.unknown_frame, origin.stamp.frame);
-    return;
+    return note_unknown(requester, origin.stamp);
   }
   const auto found = std::ranges::find_if(
       requester.requests, [&](const Operation& known) { return known.message == part.request; });
@@ -335,8 +345,7 @@ void OperationTracker::on_atomic_answer(const Origin& origin, const AtomicAnswer
 void OperationTracker::on_gap(const Origin& origin, const Gap& /*gap*/) {
   Pair* const pair = pairs_.find(origin.connection);
   if (pair == nullptr) return;
-  Half& requester = origin.side == Side::a ? pair->b : pair->a;
-  requester.unknown_frame = std::max(requester.unknown_frame, origin.stamp.frame);
+  note_unknown(origin.side == Side::a ? pair->b : pair->a, origin.stamp);
 }
 
 bool OperationTracker::take_request(Half& requester, std::uint64_t message, Operation& operation) {

@@ -225,8 +225,12 @@ void check_messages(FindingReport& report, const Rpc& rpc, CaptureLacks lacks) {
           return one.flaw == Flaw::cut || (requests_cut && one.flaw == Flaw::missing);
         });
     if (bytes.whole() || only_cut) return;
+    const bool unassigned = lacks.requests && &bytes == &rpc.call->message;
     report.add(finding::incomplete, rpc,
-               fmt::format("is incomplete: of the {}, {}", what, describe_flaws(bytes)));
+               fmt::format("is incomplete: of the {}, {}{}", what, describe_flaws(bytes),
+                           unassigned ? ", or among Read responses that cannot be assigned to a "
+                                        "request"
+                                      : ""));
   };
   if (rpc.call) report_flaws("call", rpc.call->message);
   if (!rpc.reply) return;

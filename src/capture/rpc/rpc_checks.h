@@ -20,7 +20,8 @@ void check_reply_chunks(FindingReport& report, const Rpc& rpc, SegmentTable& mem
 // What the capture lacks of a connection.
 struct CaptureLacks {
   bool anything = false;
-  bool packets = false;  // not only what the snap length has cut
+  bool packets = false;   // not only what the snap length has cut
+  bool requests = false;  // of Read responses that it has
 };
 // Checks that the Read requests cover each read chunk in order and completely. If the capture lacks
 // something, a request may be part of that.

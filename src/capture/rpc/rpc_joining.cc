@@ -315,7 +315,9 @@ void RpcTracker::Work::report_answered(State& state, Answered& answered) {
     check_reply_chunks(report_, rpc, memory, call.number);
   }
   check_read_traffic(report_, rpc, memory, call.number, state.lacks);
-  check_messages(report_, rpc, state.lacks);
+  CaptureLacks lacks = state.lacks;
+  lacks.requests = rpc.call->first.frame < state.unassigned_frame[index_of(rpc.caller)];
+  check_messages(report_, rpc, lacks);
   check_exchange(report_, rpc, faults);
   sink_->on_rpc(rpc);
   memory.remove_call(call.number);

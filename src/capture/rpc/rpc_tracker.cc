@@ -192,7 +192,11 @@ void RpcTracker::Work::read_request(const Origin& origin, const ReadRequest& req
 // the memory that is read.
 void RpcTracker::Work::on_read_part(const Origin& origin, const ReadPart& part) {
   State& state = this->state(origin.connection);
-  if (!state.recognised || !part.known) return;
+  if (!part.known) {
+    state.unassigned_frame[index_of(origin.side)] = origin.stamp.frame;
+    return;
+  }
+  if (!state.recognised) return;
   watch_late(state, origin.stamp);
   if (!keep_early(origin, state, part)) read_part(origin, state, part);
 }
