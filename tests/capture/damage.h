@@ -87,10 +87,15 @@ inline Damaged damaged(const Conversation& made, const Damage& damage, Random& r
   Damaged out;
   std::vector<std::pair<std::size_t, MadePacket>> repetitions;
   std::int64_t late_ns = 0;
+  const auto add = [&](const MadePacket& packet) {
+    const std::int64_t now_ns = out.capture.empty() ? 0 : out.capture.back().time_ns;
+    out.capture.push_back(later(packet, late_ns));
+    out.capture.back().time_ns = std::max(out.capture.back().time_ns, now_ns);
+  };
   for (std::size_t i = 0; i < made.capture.size(); ++i) {
     while (!repetitions.empty() && repetitions.front().first <= i) {
       late_ns += retransmission_ns;
-      out.capture.push_back(later(repetitions.front().second, late_ns));
+      add(repetitions.front().second);
       repetitions.erase(repetitions.begin());
     }
     const MadePacket& packet = made.capture[i];
@@ -103,7 +108,7 @@ inline Damaged damaged(const Conversation& made, const Damage& damage, Random& r
     if (before || after) repetitions.emplace_back(i + repeated_after, packet);
     if (by_tap || changed) ++out.lacking;
     if (!before && !by_tap) {
-      out.capture.push_back(later(packet, late_ns));
+      add(packet);
       if (changed) change_one_byte(out.capture.back(), random);
       if (!fixed && !changed && happens(random, damage.captured_twice)) {
         out.capture.push_back(out.capture.back());
@@ -112,7 +117,7 @@ inline Damaged damaged(const Conversation& made, const Damage& damage, Random& r
   }
   for (const auto& [at, packet] : repetitions) {
     late_ns += retransmission_ns;
-    out.capture.push_back(later(packet, late_ns));
+    add(packet);
   }
   out.capture = shuffled(out.capture, made.handshake_packets, damage.window, random);
   return out;

@@ -68,7 +68,7 @@ bool DamageProofs::explain(const Finding& finding) const {
     if (finding.sentence.find("does not show") != std::string::npos) {
       return alterations_.lacks(connection);
     }
-    return of_named([&](Side one) { return alterations_.silences(connection, one); });
+    return of_named([&](Side one) { return is_silent(connection, one); });
   }
   if (finding.kind == finding::half_open) {
     return alterations_.lacks_end(connection, Side::a) ||
@@ -89,6 +89,19 @@ bool DamageProofs::explain(const Finding& finding) const {
   return false;
 }
 
+// Packets name only the receiving queue pair, so that of the silent side may be known from the
+// original only.
+bool DamageProofs::is_silent(const Connection& connection, Side side) const {
+  Connection named = connection;
+  Endpoint& receiver = side == Side::a ? named.b : named.a;
+  if (receiver.known) return alterations_.silences(connection, side);
+  return std::ranges::any_of(original_.connections, [&](const Connection& one) {
+    if (!same_ends(one, connection)) return false;
+    receiver = one.a.address == receiver.address ? one.a : one.b;
+    return alterations_.silences(named, side);
+  });
+}
+
 // Whatever is wrong with the exchange, its reason is in its own packets.
 bool DamageProofs::explain_exchange(const Finding& finding, const Connection& connection) const {
   return std::ranges::any_of(original_.exchanges, [&](const Reported::Exchange& one) {
@@ -105,7 +118,15 @@ bool DamageProofs::explain_exchange(const Finding& finding, const Connection& co
              alterations_.lacks(known, one.caller, range_of(one.call->first, one.call->last));
     }
     if (!one.call || !one.reply) return true;
-    return alterations_.lacks(known, range_of(one.call->first, one.reply->last));
+    if (finding.sentence.find("cannot be assigned") != std::string::npos) {
+      return alterations_.lacks(known, range_of(1, one.reply->last));
+    }
+    // What comes before its call is kept for it, unless packets are missing between them: they may
+    // be another call that names the same memory.
+    PacketRange range = range_of(one.call->first, one.reply->last);
+    range.first -= std::min(range.first, moved_);
+    range.last += moved_;
+    return alterations_.lacks(known, range);
   });
 }
 

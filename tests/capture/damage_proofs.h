@@ -41,8 +41,10 @@ struct Reported {
 class DamageProofs {
  public:
   // All must outlive the object. The frames of `original` are numbers of packets, from 1.
-  DamageProofs(const Reported& original, const Reported& altered, const Alterations& alterations)
-      : original_(original), altered_(altered), alterations_(alterations) {}
+  // `moved`: packets have moved by less than this number of places.
+  DamageProofs(const Reported& original, const Reported& altered, const Alterations& alterations,
+               std::size_t moved)
+      : original_(original), altered_(altered), alterations_(alterations), moved_(moved) {}
 
   // Returns whether the alterations are the reason for the finding, or it is about the original as
   // well.
@@ -56,12 +58,14 @@ class DamageProofs {
   [[nodiscard]] bool explain_exchange(const Finding& finding, const Connection& connection) const;
   [[nodiscard]] bool explain_unanswered(const Connection& connection, Side side) const;
   [[nodiscard]] bool is_reason(const Operation& unanswered, const Connection& connection) const;
+  [[nodiscard]] bool is_silent(const Connection& connection, Side side) const;
   [[nodiscard]] std::optional<Side> side_in(const Finding& finding,
                                             const Connection& connection) const;
 
   const Reported& original_;
   const Reported& altered_;
   const Alterations& alterations_;
+  std::size_t moved_;
 };
 
 }  // namespace weft::capture::test
