@@ -9,6 +9,10 @@ namespace {
 
 constexpr std::uint32_t psn_bits = 24;
 
+// How much earlier than its request a response may be reported in a connection of iWARP that began
+// before the capture.
+constexpr std::uint64_t most_late_frames = 512;
+
 // Returns whether `psn` is equal to `last` or after it, modulo 2^24. At most half of all PSNs may
 // be outstanding, so a larger distance means that `psn` lies before `last`.
 bool reaches(std::uint64_t psn, std::uint64_t last) {
@@ -217,8 +221,11 @@ void OperationTracker::report_unanswered(Half& own) {
 // without a response.
 void OperationTracker::end_unanswered(const Half& own, Operation& operation) const {
   operation.outcome = Operation::Outcome::unanswered;
-  if (connections_[operation.connection].transport != Transport::iwarp) return;
-  if (operation.start.frame >= own.unknown_frame) return;
+  const Connection& connection = connections_[operation.connection];
+  if (connection.transport != Transport::iwarp || own.unknown_frame == 0) return;
+  // While FPDUs are searched in one direction, the other one goes on.
+  const bool searched = connection.beginning == Connection::Beginning::traffic;
+  if (operation.start.frame >= own.unknown_frame + (searched ? most_late_frames : 0)) return;
   operation.outcome = Operation::Outcome::incomplete;
   const std::uint64_t bytes = std::max(operation.bytes, operation.requested_bytes);
   operation.missing_bytes += bytes - operation.bytes;

@@ -113,7 +113,9 @@ void MpaReader::fill_missing(const Stamp& stamp, const Hole& hole) {
 void MpaReader::finish(const Stamp& stamp, bool broken_off) {
   if (mode_ == Mode::searching) try_search(Occasion::end);
   settle_unsettled();
-  if (mode_ == Mode::not_mpa || !ever_found_) return release();
+  // What the other direction shows to be MPA is lost if no FPDU was recognised in it.
+  const bool is_mpa = ever_found_ || (mode_ == Mode::searching && events_.on_unknown_start());
+  if (mode_ == Mode::not_mpa || !is_mpa) return release();
   const bool expected = broken_off && mode_ == Mode::fpdus && missing_.empty();
   if (!buffer_.empty() && !expected) events_.on_lost(stamp, {buffer_.size(), after_cut_});
   release();

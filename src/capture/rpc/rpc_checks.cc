@@ -195,8 +195,10 @@ void check_read_traffic(FindingReport& report, const Rpc& rpc, SegmentTable& mem
     // The responder reads the chunk of a retransmitted call once more.
     if (segment == nullptr || rpc.retransmissions > 0) continue;
     const SegmentTraffic& traffic = segment->traffic();
-    // If bytes are missing, the capture and not the responder may have skipped them.
-    if (traffic.reads_discontinuous && segment->complete()) {
+    // If bytes are missing, the capture and not the responder may have skipped them. A request that
+    // comes before its call is not kept over a gap.
+    const bool may_lack_requests = lacks.packets && lacks.order;
+    if (traffic.reads_discontinuous && segment->complete() && !may_lack_requests) {
       report.add(finding::read_discontinuous, rpc,
                  fmt::format("has a read chunk (handle 0x{:08x}) whose read requests do not follow "
                              "one another",

@@ -22,6 +22,7 @@ struct CaptureLacks {
   bool anything = false;
   bool packets = false;   // not only what the snap length has cut
   bool requests = false;  // of Read responses that it has
+  bool order = false;     // packets are later than they were sent
 };
 // Checks that the Read requests cover each read chunk in order and completely. If the capture lacks
 // something, a request may be part of that.

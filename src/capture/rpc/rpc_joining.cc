@@ -314,9 +314,10 @@ void RpcTracker::Work::report_answered(State& state, Answered& answered) {
     check_header(report_, rpc, reply, false, inline_bytes);
     check_reply_chunks(report_, rpc, memory, call.number);
   }
-  check_read_traffic(report_, rpc, memory, call.number, state.lacks);
   CaptureLacks lacks = state.lacks;
+  lacks.order = state.reordered;
   lacks.requests = rpc.call->first.frame < state.unassigned_frame[index_of(rpc.caller)];
+  check_read_traffic(report_, rpc, memory, call.number, lacks);
   check_messages(report_, rpc, lacks);
   check_exchange(report_, rpc, faults);
   sink_->on_rpc(rpc);
