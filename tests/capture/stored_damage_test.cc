@@ -169,6 +169,10 @@ const Change changes[] = {
      [](const auto& c, auto& r) {
        return by(c, {.window = std::clamp<std::size_t>(c.size() / 20, 2, 100)}, r);
      }},
+    {"shuffled far",
+     [](const auto& c, auto& r) {
+       return by(c, {.window = std::clamp<std::size_t>(c.size() / 5, 2, 512)}, r);
+     }},
     {"duplicated", [](const auto& c, auto& r) { return by(c, {.captured_twice = 5}, r); }},
     {"lost before the capture",
      [](const auto& c, auto& r) { return by(c, {.before_tap = 60}, r); }},
