@@ -136,6 +136,9 @@ void TcpFlows::Flow::share_disorder() {
   if (a_.stream.running() && b_.stream.running()) return;
   if (a_.stream.out_of_order()) b_.stream.set_out_of_order();
   if (b_.stream.out_of_order()) a_.stream.set_out_of_order();
+  // Each side begins with a SYN before anything else.
+  if (a_.stream.from_the_start() && b_.stream.seen()) b_.stream.set_out_of_order();
+  if (b_.stream.from_the_start() && a_.stream.seen()) a_.stream.set_out_of_order();
 }
 
 // A window of 0 is the same with each scale. That of a SYN is not scaled, and a side that resets or
