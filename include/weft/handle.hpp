@@ -13,17 +13,15 @@
 
 #include <cstddef>
 #include <memory>
-#include <stdexcept>
-#include <string>
 #include <utility>
+
+#include "weft/export.hpp"
 
 namespace weft::detail {
 
-// Out of line, so that a check is one comparison and a branch that is not taken.
-[[noreturn, gnu::noinline, gnu::cold]] inline void throw_empty(const char* type) {
-  throw std::logic_error("this " + std::string(type) +
-                         " is empty: it was moved from, or a call has taken its object");
-}
+// Throws std::logic_error, which names the class. It is in the library, so that a check is one
+// comparison and a branch that is not taken, and that headers can be used with -fno-exceptions.
+[[noreturn, gnu::cold]] WEFT_API void throw_empty(const char* type);
 
 // The name of a class as a template argument.
 template <std::size_t size>

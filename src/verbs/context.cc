@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
+#include <stdexcept>
+
 #include "verbs/capacity.h"
 #include "verbs/failure.h"
 #include "verbs/state.h"
@@ -177,6 +179,10 @@ CompletionQueue Context::create_completion_queue(int entries,
          reason.detail);
   }
   return CompletionQueue(std::move(state));
+}
+
+void CompletionIteration::throw_busy() {
+  throw std::logic_error("this completion queue is being iterated over already");
 }
 
 ExtendedCompletionQueue Context::create_extended_completion_queue(

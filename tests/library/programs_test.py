@@ -72,6 +72,13 @@ class Programs(unittest.TestCase):
                     f"void block(void) {{\n{block}\n}}\n")
             self.compile(SETTINGS.c_compiler, "block.c", text, "-std=c99")
 
+    def test_headers_without_exceptions(self):
+        """A program may be compiled with -fno-exceptions; then what the library throws ends it."""
+        text = "".join(f"#include <weft/{name}.hpp>\n"
+                       for name in ("verbs", "connection", "message", "stream", "capture"))
+        self.compile(SETTINGS.compiler, "all.cc", text + "int main() {}\n", "-std=c++20",
+                     "-fno-exceptions")
+
     def test_settings_that_name_some_members(self):
         text = (pathlib.Path(__file__).parent / "settings.cc").read_text(encoding="utf-8")
         self.compile(SETTINGS.compiler, "settings.cc", text, "-std=c++20")

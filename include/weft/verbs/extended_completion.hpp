@@ -118,9 +118,10 @@ class CompletionIteration {
   friend class ExtendedCompletionQueue;
   CompletionIteration(ibv_cq_ex* raw, std::uint64_t fields, bool& busy)
       : raw_(raw), fields_(fields), busy_(busy) {
-    if (busy) throw std::logic_error("this completion queue is being iterated over already");
+    if (busy) throw_busy();
     busy = true;
   }
+  [[noreturn]] WEFT_API static void throw_busy();
   [[nodiscard]] bool flagged(unsigned flag) const {
     return (ibv_wc_read_wc_flags(raw_) & flag) != 0;
   }
