@@ -116,8 +116,9 @@ VerbsEnd::VerbsEnd(Lines& lines, bool crc, std::size_t buffer_bytes)
                                             .ord = 16,
                                             .rtr = iwarp::RtrKind::write,
                                             .receiver_not_ready = {.hold_bytes = 1 << 20}};
-  queue_pair_->attach(device::StreamSocket(std::move(lines.stream), nullptr, lines.active),
-                      parameters, {});
+  const auto ends = device::TcpEnds::of(lines.stream.get());
+  device::StreamSocket socket(std::move(lines.stream), ends, nullptr, lines.active);
+  queue_pair_->attach(std::move(socket), parameters, {});
   lines.send_value(reinterpret_cast<std::uint64_t>(buffer_.data()));
   lines.send_value(mr_->rkey);
   remote_address_ = lines.receive_value();

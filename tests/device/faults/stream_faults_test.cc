@@ -25,7 +25,7 @@ faults::Rules rules_of(std::string_view text) {
 struct Connection {
   explicit Connection(std::string_view rules)
       : plan(rules_of(rules), 1, 0, "", false),
-        faults(plan, 17, plan.schedule({.now_ns = began_ns}), began_ns) {}
+        faults(plan, {.now_ns = began_ns, .queue_pair = 17}, plan.schedule({.now_ns = began_ns})) {}
 
   // Sends as much of two pieces as may be sent at this time, and returns how much.
   std::size_t send() {
