@@ -4,8 +4,8 @@
 //
 // The input is made of two captures in tests/data: NFS over the kernel's soft RoCE and over its
 // soft iWARP. The packets are unchanged, with ICRC or plain FPDUs, and the captures are repeated
-// until there are enough bytes. Each copy begins a second after the one before, so its connections
-// are new ones with the same numbers.
+// until there are enough bytes. Each copy begins 100 seconds after the one before, so its
+// connections are new ones with the same numbers.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sched.h>
@@ -83,7 +83,7 @@ struct Made {
   std::uint64_t packets = 0;
 };
 
-constexpr std::int64_t pause_ns = 1'000'000'000;
+constexpr std::int64_t pause_ns = 100'000'000'000;
 
 Made make_capture(const Settings& settings, const std::string& path, std::uint64_t bytes,
                   std::int64_t now_ns = pause_ns) {

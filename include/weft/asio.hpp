@@ -147,6 +147,7 @@ class AsioExecutor : public Executor {
 template <>
 struct AsioExecutor::Result<void> {
   using Signature = void(std::exception_ptr);
+  // Calls the handler of a task that has no result.
   template <typename Handler>
   void operator()(Handler& handler, asio_detail::AsioEnd<bool>& end) const {
     handler(end.failed);

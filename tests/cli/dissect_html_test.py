@@ -135,8 +135,9 @@ def with_congestion_mark(number, data):
 
 
 def repeated_capture(capture, packets):
-    """Copies of a capture one after the other, with 96 bytes of each large frame."""
-    snap_bytes, large_bytes, spread_s = 96, 400, 10  # the connection manager's frames stay whole
+    """Copies of a capture one after the other, with 96 bytes of each large frame. They are as far
+    apart as the numbers of connections are used again."""
+    snap_bytes, large_bytes, spread_s = 96, 400, 100  # the connection manager's frames stay whole
     head, frames = frames_of(capture)
     out = [head]
     for copy in range(-(-packets // len(frames))):

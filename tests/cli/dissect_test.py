@@ -723,7 +723,8 @@ class NfsFiles(unittest.TestCase):
 
 
 def repeated(capture, copies):
-    """A stored capture several times, with ten seconds between the copies."""
+    """A stored capture several times. The copies are as far apart as the numbers of connections
+    are used again."""
     data = subprocess.run([libraries.needs("zstd"), "-dcq", CAPTURES / f"{capture}.pcap.zst"],
                           check=True, stdout=subprocess.PIPE).stdout
     frames, at = [], 24
@@ -732,7 +733,7 @@ def repeated(capture, copies):
         frames.append((seconds, fraction, kept, wire, data[at + 16:at + 16 + kept]))
         at += 16 + kept
     return data[:24] + b"".join(
-        struct.pack("<IIII", seconds + 10 * copy, fraction, kept, wire) + content
+        struct.pack("<IIII", seconds + 100 * copy, fraction, kept, wire) + content
         for copy in range(copies) for seconds, fraction, kept, wire, content in frames)
 
 

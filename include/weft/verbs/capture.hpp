@@ -66,6 +66,7 @@ class Capture {
   // and the function is not running and will not be called again. Throws Error(EDEADLK) in the
   // function of the capture.
   WEFT_API void stop();
+  // The counts so far, or those at the end once the capture has ended.
   [[nodiscard]] WEFT_API CaptureStatus status() const;
   // The file in use; empty if the capture goes to a function. It is FILE.PID where another process
   // was writing FILE.
