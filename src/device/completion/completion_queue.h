@@ -31,6 +31,8 @@ class Driven {
   // Receives and sends what is possible now, without waiting for a lock or for the network. The
   // caller holds no queue pair's lock.
   virtual void drive_inline() = 0;
+  // The same where the kernel's epoll does not show what comes in; else does nothing.
+  virtual void look_inline() {}
   // The program has armed the queue and may sleep: ibv_req_notify_cq(3). Called without any lock.
   virtual void expect_event(bool /*solicited_only*/) {}
 };
@@ -166,6 +168,7 @@ class CompletionQueue : public KeptMemory {
   bool take_current();
   Delivery& pop();
   void drive();
+  void look_at_some();
   void drive_others();
   void prepare_members(bool solicited_only);
   void overrun();

@@ -409,6 +409,10 @@ void QueuePair::drive_inline() {
   if (waits && engine.mode() == ProgressMode::manual) engine.poll();
 }
 
+void QueuePair::look_inline() {
+  if (!wakes_itself_.load(std::memory_order_acquire)) drive_inline();
+}
+
 // Programs arm for each event, so the carriers that need no call here cost no lock.
 void QueuePair::expect_event(bool solicited_only) {
   // A stale value does no harm: a carrier that needs this call begins as if the queue were armed.

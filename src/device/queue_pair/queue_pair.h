@@ -122,6 +122,7 @@ class QueuePair final : public Pollable,
   // --- Progress. Without any lock.
 
   void drive_inline() override;
+  void look_inline() override;
   void expect_event(bool solicited_only) override;
   void on_ready(std::uint32_t events) override;
   void on_ready_in_wait(std::uint32_t events) override;
