@@ -12,6 +12,9 @@ from harness import need
 ABOUT_TIME = {"credit-stall", "delayed-acknowledgement", "retransmission-timer", "slow-answer",
               "slow-acknowledgement", "slow-reply", "silence", "zero-window", "not-ready"}
 
+# A program that ends with its time may leave its last Read without a response.
+MAY_HAVE = {"qperf.rc_rdma_read_lat": {"unanswered-request"}}
+
 # Each is captured as its own case runs it; all are short.
 CAPTURED = [
     "rping.ipv4", "rping.ipv6", "rping.iwarp", "rping.ib", "ucmatose.ipv4", "ucmatose.connections",
@@ -65,7 +68,8 @@ def _clean(name, same_host):
             stage.ran += inner.ran
             need(inner.captures(), "there is no capture")
             for path in inner.captures():
-                found = findings_of(path)
+                found = [each for each in findings_of(path)
+                         if each["kind"] not in MAY_HAVE.get(name, ())]
                 need(not found, f"{path}: {json.dumps(found[:3], ensure_ascii=False)}")
 
     return run
