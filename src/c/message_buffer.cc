@@ -54,7 +54,7 @@ int weft_link_send_parts(weft_link* link, const weft_part* parts, size_t count, 
 
 int weft_message_keep(const weft_message* message, weft_message_buffer** buffer) {
   return guarded([&] {
-    // Each message that a callback gets is one of these.
+    // The callback gets only messages of this type.
     const auto& arrived = static_cast<const ArrivedMessage&>(*message);
     if (arrived.count != 0 && arrived.received->size_bytes() == 0) {
       return fail(EALREADY, "the message was kept already");

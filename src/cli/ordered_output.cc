@@ -20,7 +20,7 @@ void OrderedOutput::Part::write(std::string_view text) {
   all_.write_(text);
 }
 
-// Nobody else prints while it is the turn of this part, so the lock is not held for that.
+// A part prints without the lock, because the other parts wait for their turn.
 void OrderedOutput::Part::wait_for_turn() {
   if (!has_turn_) {
     std::unique_lock lock(all_.mutex_);

@@ -14,8 +14,8 @@ struct AddressInfo {
   using Owned = std::unique_ptr<rdma_addrinfo, Free>;
 
   // True for a source that was asked for by a name of loopback and without a port, such as
-  // "localhost". Nobody can know the port before the program passes it on, so the name means this
-  // host and not the address. libfabric's verbs provider asks so for the source that it announces;
+  // "localhost". No peer can connect to an address without a port, so the name means this host and
+  // not that address. libfabric's verbs provider asks so for the source that it announces;
   // Linux has no RDMA device at loopback, by which it knows that another address is needed.
   [[nodiscard]] static bool means_this_host(const char* node, const char* service,
                                             const rdma_addrinfo& info);

@@ -122,9 +122,9 @@ inline constexpr std::uint64_t max_peer_mapped_bytes = std::uint64_t{64} << 30;
 // A completion queue with more queue pairs uses epoll to find the ready ones instead of asking
 // each.
 inline constexpr std::size_t directly_polled_queue_pairs = 4;
-// At how many of them such a poll looks all the same, because they use shared memory. They take
-// about as long as the call of epoll.
-inline constexpr std::size_t looks_of_a_poll = 16;
+// How many queue pairs of such a queue one poll looks at in shared memory, which epoll does not
+// show.
+inline constexpr std::size_t looks_of_a_poll = 64;
 // How often a program that polls such a queue serves the rest of the device as well. One look takes
 // about half a microsecond.
 inline constexpr std::uint64_t between_looks_at_others_ns = 20'000;

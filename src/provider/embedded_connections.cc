@@ -26,7 +26,7 @@ inline constexpr auto* forward = cm_call<&Forward<member>::call>;
 rdma_event_channel* create_event_channel_on(ibv_context* context) {
   if (!Process::owns(context)) return fail_null(ENODEV);
   Process& process = Process::current();
-  // Nobody would drive it while threads wait.
+  // A device without a thread makes no progress while threads wait for its events.
   const device::Engine& engine = device::Context::of(context)->engine();
   const bool idle = engine.mode() == device::ProgressMode::manual && !engine.simulated();
   if (idle && !process.is_default(context)) return fail_null(EINVAL);

@@ -220,8 +220,8 @@ struct Table {
   int (*configure)(const DeviceOptions& options, std::string& why);
   // Opens a device of its own, which close_device() closes. Null with errno.
   ibv_context* (*open_configured)(const DeviceOptions& options, std::string& why);
-  // Why the device that the process shares could not be made; empty if it exists, or nobody has
-  // asked for it.
+  // Why the device that the process shares could not be made; empty if it exists, or no call
+  // has needed it.
   void (*explain_no_device)(std::string& why);
   // Begins a capture of the device of `context`, and stores what the next two calls know it by. The
   // device must not be closed before it is stopped. Returns 0 or an errno value: EBUSY if one is

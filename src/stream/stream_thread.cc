@@ -169,7 +169,7 @@ void StreamThread::call_ready_handlers(int timeout_ms, bool is_thread) {
   if (SimulatedKernel::current()) {
     timeout_ms = await_events(timeout_ms);
   } else if (is_thread && provider::is_manual()) {
-    // Nobody else moves the data of the device, and fd() must become readable.
+    // The device has no thread, so this one moves its data; then fd() becomes readable.
     pollfd any{epoll_.get(), POLLIN, 0};
     (void)provider::wait({&any, 1}, timeout_ms);
     timeout_ms = 0;

@@ -204,7 +204,7 @@ class AsioConnection {
     unclaimed.connection = Connection();
     co_return AsioConnection(std::move(driver), std::move(connection));
   }
-  // A connection that nobody has got yet; also where the task is destroyed.
+  // Holds a connection until its owner gets it, and closes it if the task is destroyed before.
   struct Unclaimed {
     Connection connection;
     explicit Unclaimed(Connection begun) : connection(std::move(begun)) {}

@@ -71,9 +71,9 @@ class Device {
 [[nodiscard]] WEFT_API Context open_device(std::string_view name = {},
                                            Backend backend = default_backend());
 
-// Opens an embedded device of its own, with these options, beside the one that the process shares:
-// for queue pairs that are connected by endpoints, and for all that is told to use it: EventChannel
-// with its Ids, connection::Options::device, message::EventLoop, stream::Options::device. These
+// Opens an embedded device of its own, with these options, beside the one that the process shares.
+// Queue pairs that are made from it use it, and so do objects that name it: EventChannel and its
+// Ids, connection::Options::device, message::EventLoop, stream::Options::device. These objects
 // need another DeviceOptions::progress than manual. Its peers may be on any device. It is not in
 // devices(). Its name is "weft1" and so on; it is closed with the last object that was made from
 // it, and then ends connections without waiting for their peers. Throws Error: EINVAL or ENODEV,

@@ -19,7 +19,7 @@ class OpenCommands {
   std::optional<StorageCommand> take(std::uint64_t id);
   // Removes the oldest one; there must be one.
   StorageCommand take_oldest();
-  // Notes that the server has said that the command with this id takes longer.
+  // Notes the server's interim answer: the command with this id takes longer.
   void note_interim(std::uint64_t id, const Stamp& stamp);
   // Returns nullptr if there is none with this id.
   [[nodiscard]] StorageCommand* find(std::uint64_t id);

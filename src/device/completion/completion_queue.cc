@@ -202,8 +202,8 @@ void CompletionQueue::drive() {
   if (++looks_ % looks_per_clock == 0) drive_others();
 }
 
-// What comes through shared memory is not seen by epoll, as its sender wakes nobody who polls. A
-// part of many at a time, so that a poll does not take longer with each queue pair.
+// A peer of the same host does not wake a program that polls, so epoll does not show its messages.
+// Each poll looks at a part of the queue pairs, in turn, so that its time does not grow with them.
 void CompletionQueue::look_at_some() {
   const std::size_t count = std::min(members_.size(), limits::looks_of_a_poll);
   for (std::size_t i = 0; i < count; ++i) members_[looks_++ % members_.size()]->look_inline();

@@ -41,7 +41,6 @@ class InboundHandshake final : public Pollable,
 
   [[nodiscard]] const iwarp::PassiveHandshake& handshake() const { return handshake_; }
   [[nodiscard]] const TcpEnds& ends() const { return ends_; }
-  [[nodiscard]] int fd() const { return socket_.fd(); }
   // ECONNRESET if the peer has closed, EINVAL if the request was answered before. Otherwise `sent`
   // is called, maybe at once, when TCP has taken the reply: with the stream, or with one that is
   // not valid if the peer has closed meanwhile.

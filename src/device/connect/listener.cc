@@ -1,9 +1,6 @@
 #include "device/connect/listener.h"
 
-#include <algorithm>
 #include <cerrno>
-#include <memory>
-#include <vector>
 
 #include "base/after_fork.h"
 #include "device/addresses.h"
@@ -55,7 +52,7 @@ void Listener::close_socket() {
 // The handshakes are cancelled without this lock, because they call this listener with their own
 // held.
 void Listener::stop() {
-  std::unordered_set<std::shared_ptr<InboundHandshake>> unfinished;
+  std::vector<std::shared_ptr<InboundHandshake>> unfinished;
   {
     const std::lock_guard lock(mutex_);
     pause();
@@ -65,10 +62,7 @@ void Listener::stop() {
     plan_.socket.reset();
     unfinished.swap(unfinished_);
   }
-  // In the order of their arrival, so that a simulation repeats it.
-  std::vector<std::shared_ptr<InboundHandshake>> ordered(unfinished.begin(), unfinished.end());
-  std::ranges::sort(ordered, {}, [](const auto& inbound) { return inbound->fd(); });
-  for (const auto& inbound : ordered) {
+  for (const auto& inbound : unfinished) {
     device_.half_open().remove(*inbound);
     inbound->cancel();
   }
@@ -205,7 +199,7 @@ std::shared_ptr<InboundHandshake> Listener::begin_handshake(sys::Descriptor fd,
   tune(fd.get(), ends.within_host());
   apply_tos(fd.get(), peer.ss_family, plan_.tos);
   auto inbound = make_inbound(std::move(fd), ends);
-  unfinished_.insert(inbound);
+  unfinished_.push_back(inbound);
   device_.half_open().add(inbound, peer, sys::now_ns());
   return inbound;
 }
@@ -231,7 +225,7 @@ void Listener::on_requested(const std::shared_ptr<InboundHandshake>& inbound) {
   {
     const std::lock_guard lock(mutex_);
     // stop() has taken it and cancels it.
-    if (unfinished_.erase(inbound) == 0) return;  // stopped meanwhile
+    if (std::erase(unfinished_, inbound) == 0) return;  // stopped meanwhile
     ++requests_;
   }
   // It has sent its request, so it is not half open any more; from here on `requests_` limits it.
@@ -245,7 +239,7 @@ void Listener::on_failed(const std::shared_ptr<InboundHandshake>& inbound) {
   if (plan_.dropped) plan_.dropped();
   device_.half_open().remove(*inbound);
   const std::lock_guard lock(mutex_);
-  unfinished_.erase(inbound);
+  std::erase(unfinished_, inbound);
   if (has_room()) watch();
 }
 

@@ -5,7 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <unordered_set>
+#include <vector>
 
 #include "device/connect/inbound_handshake.h"
 #include "device/device.h"
@@ -69,7 +69,8 @@ class Listener final : public Pollable, public std::enable_shared_from_this<List
   std::uint64_t token_ = 0;
   bool has_local_ = false;     // peers on this host find us outside of TCP as well
   sys::Descriptor announced_;  // a listening socket that others accept from
-  std::unordered_set<std::shared_ptr<InboundHandshake>> unfinished_;
+  // In the order of their arrival, so that a simulation repeats what stop() does.
+  std::vector<std::shared_ptr<InboundHandshake>> unfinished_;
   std::size_t requests_ = 0;
 };
 

@@ -61,7 +61,7 @@ std::optional<std::uint32_t> PeerOwners::ask(int family, const sockaddr_storage&
   return read_answer();
 }
 
-// The answer to an earlier question that nobody has read must not be taken for this one.
+// Skips the answer to an earlier question, which a failed call may have left unread.
 std::optional<std::uint32_t> PeerOwners::read_answer() {
   alignas(nlmsghdr) std::array<std::byte, 4096> answer;
   const iovec piece{answer.data(), answer.size()};

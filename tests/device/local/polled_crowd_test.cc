@@ -32,7 +32,7 @@ std::shared_ptr<QueuePair> one_more(End& end) {
 
 // Nobody wakes a program that polls, so that it must look at each of them.
 TEST_F(PolledCrowd, SeesWhatComesToEachQueuePair) {
-  constexpr std::size_t queue_pairs = 40;
+  constexpr std::size_t queue_pairs = 80;  // more than one poll looks at
   Pair pair;
   std::vector<std::shared_ptr<QueuePair>> senders;
   std::vector<std::shared_ptr<QueuePair>> receivers;
