@@ -13,6 +13,7 @@
 
 #include "check/completion_accounts.h"
 #include "check/event_accounts.h"
+#include "check/imports.h"
 #include "check/objects.h"
 #include "check/regions.h"
 #include "check/report.h"
@@ -41,6 +42,7 @@ struct Checker {
   // Covers the members below it. No function of the device is called while it is held.
   std::mutex mutex;
   Objects objects;
+  Imports imports;
   Regions regions;
   CompletionAccounts completions;
   EventAccounts events;

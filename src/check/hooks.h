@@ -10,6 +10,7 @@ namespace weft::check {
 
 void hook_devices(provider::Table& table);
 void hook_memory(provider::Table& table);
+void hook_imports(provider::Table& table);
 void hook_queues(provider::Table& table);
 void hook_connections(provider::Table& table);
 void hook_events(provider::Table& table);

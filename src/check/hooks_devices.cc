@@ -35,7 +35,12 @@ int close_device(ibv_context* context) {
   Call call("ibv_close_device");
   if (!call.may_use(context)) return EINVAL;
   const int failed = below().close_device(context);
-  if (failed == 0) call.destroyed(context);
+  if (failed != 0) return failed;
+  {
+    const std::lock_guard lock(checker().mutex);
+    if (checker().imports.stays_open(context)) return 0;
+  }
+  call.destroyed(context);
   return failed;
 }
 

@@ -38,6 +38,7 @@ const provider::Table& make(const provider::Table& below) {
   auto* const table = new provider::Table(below);
   hook_devices(*table);
   hook_memory(*table);
+  hook_imports(*table);
   hook_queues(*table);
   hook_connections(*table);
   hook_events(*table);

@@ -120,7 +120,52 @@ ProtectionDomain* Context::allocate_domain() {
   domain->pd.context = verbs();
   domain->number = next_domain_.fetch_add(1);
   domain->pd.handle = domain->number;
+  sharing_.add(*domain);
   return domain;
+}
+
+void Context::release_domain(ProtectionDomain& domain) {
+  sharing_.remove(domain);
+  delete &domain;
+}
+
+ProtectionDomain* Context::import_domain(std::uint32_t handle) {
+  if (!sharing_.foreign()) {
+    ProtectionDomain* const found = sharing_.find(handle);
+    if (!found) errno = EINVAL;
+    return found;
+  }
+  if (!sharing_.foreign()->find(SharedObject::Kind::domain, handle)) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  ProtectionDomain* const domain = allocate_domain();
+  // Domains that stand for the same one go together, like parent domains.
+  domain->number = sharing_.number_for(handle, domain->number);
+  return domain;
+}
+
+// As libibverbs, an imported region shows no address: the program knows it.
+ibv_mr* Context::import_region(ProtectionDomain& domain, std::uint32_t handle) {
+  if (!sharing_.foreign()) {
+    Region* const found = memory_.find_local(handle);
+    const bool right = found && found->domain == domain.number;
+    if (!right) errno = EINVAL;
+    return right ? &found->mr : nullptr;
+  }
+  const auto shared = sharing_.foreign()->find(SharedObject::Kind::region, handle);
+  if (!shared || !sharing_.foreign()->maps_alike(*shared)) {
+    errno = shared ? EOPNOTSUPP : EINVAL;
+    return nullptr;
+  }
+  catch_faults();
+  auto region = std::make_unique<Region>();
+  region->mr.length = to_size(shared->length_bytes);
+  region->access = shared->access;
+  region->iova = shared->iova;
+  region->base = reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(shared->base));
+  region->length_bytes = shared->length_bytes;
+  return add_region(std::move(region), domain, handle);
 }
 
 namespace {
@@ -194,17 +239,19 @@ ibv_mr* Context::allocate_null_region(ProtectionDomain& domain) {
 
 // Counts as a user of the domain, which therefore cannot be deallocated before the region
 // (ibv_dealloc_pd(3)).
-ibv_mr* Context::add_region(std::unique_ptr<Region> region, ProtectionDomain& domain) {
+ibv_mr* Context::add_region(std::unique_ptr<Region> region, ProtectionDomain& domain,
+                            std::optional<std::uint32_t> key) {
   region->mr.context = verbs();
   region->mr.pd = &domain.pd;
   region->domain = domain.number;
   region->counted = Counted::unless_full(device_.adapter(), Capability::regions);
-  if (!region->counted || !memory_.add(*region)) {
-    errno = ENOMEM;
+  if (!region->counted || !(key ? memory_.add_foreign(*region, *key) : memory_.add(*region))) {
+    errno = key && region->counted ? EEXIST : ENOMEM;
     return nullptr;
   }
   // Kernel drivers number regions themselves; the STag is unique here.
   region->mr.handle = region->mr.lkey;
+  region->listed = sharing_.file().show(*region);
   ++domain.users;
   device_.statistics_registry().add(*region);
   return &region.release()->mr;
@@ -229,6 +276,7 @@ int Context::reregister_memory(ibv_mr* mr, const Reregistration& wanted) {
     region.leaving = false;
     return EBUSY;
   }
+  sharing_.file().withdraw(region.listed);
   const auto growths = memory_.remove(region);
   await_quiescence(region.base, to_size(region.length_bytes));
   memory_.reclaim(growths);
@@ -250,6 +298,7 @@ int Context::reregister_memory(ibv_mr* mr, const Reregistration& wanted) {
   }
   region.leaving = false;
   memory_.restore(region);
+  region.listed = sharing_.file().show(region);
   return 0;
 }
 
@@ -263,6 +312,7 @@ int Context::deregister_memory(ibv_mr* mr) {
     return EBUSY;
   }
   const std::unique_ptr<Region> region(&leaving);
+  sharing_.file().withdraw(region->listed);
   const auto growths = memory_.remove(*region);
   await_quiescence(region->base, to_size(region->length_bytes));
   memory_.reclaim(growths);
@@ -345,6 +395,7 @@ std::shared_ptr<QueuePair> Context::find_queue_pair(std::uint32_t number) {
 void Context::abandon_after_fork() {
   events_.abandon_after_fork();
   memory_.abandon_after_fork();
+  sharing_.file().abandon();
   walk_after_fork(mutex_, [this] {
     for (const auto& queue_pair : queue_pairs_) queue_pair->abandon_after_fork();
   });

@@ -8,12 +8,14 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "base/kept_memory.h"
 #include "device/completion/event_queue.h"
 #include "device/device.h"
+#include "device/memory/context_sharing.h"
 #include "device/memory/memory.h"
 #include "device/memory/memory_window.h"
 #include "device/memory/special_memory.h"
@@ -28,6 +30,7 @@ struct ProtectionDomain : KeptMemory {
   std::uint32_t number = 0;
   Counted counted;            // not of a parent domain, which an adapter does not know
   std::atomic<int> users{0};  // regions, queue pairs, shared receive queues, address handles
+  Listed listed;              // in the context's file, for other processes
   // For a parent domain: the user counts of the domains that it was made from.
   std::array<std::atomic<int>*, 2> holders{};
 
@@ -66,6 +69,16 @@ class Context : public KeptMemory {
 
   // Throws std::bad_alloc where the adapter has no more.
   [[nodiscard]] ProtectionDomain* allocate_domain();
+  // Nothing uses it any more.
+  void release_domain(ProtectionDomain& domain);
+  // What import of this context needs: ibv_import_device(3).
+  [[nodiscard]] ContextSharing& sharing() { return sharing_; }
+  // ibv_import_pd(3): the domain of this context with the handle, or one that stands for the domain
+  // of the process from which the context was imported. Null with errno set: EINVAL.
+  [[nodiscard]] ProtectionDomain* import_domain(std::uint32_t handle);
+  // ibv_import_mr(3), likewise. Null with errno set: EINVAL, EEXIST, EOPNOTSUPP where this process
+  // does not have that memory at the same address.
+  [[nodiscard]] ibv_mr* import_region(ProtectionDomain& domain, std::uint32_t handle);
   // ibv_reg_mr(3). Null with errno set: EINVAL, EFAULT, ENOMEM, EOPNOTSUPP.
   [[nodiscard]] ibv_mr* register_memory(ProtectionDomain& domain, void* address,
                                         std::size_t length_bytes, std::uint64_t iova,
@@ -125,9 +138,12 @@ class Context : public KeptMemory {
   verbs_context extended_{};
   Context* self_ = this;  // must follow extended_ directly: of() finds it there
   Device& device_;
-  [[nodiscard]] ibv_mr* add_region(std::unique_ptr<Region> region, ProtectionDomain& domain);
+  // `key`: of a region of another process; nothing: a new one.
+  [[nodiscard]] ibv_mr* add_region(std::unique_ptr<Region> region, ProtectionDomain& domain,
+                                   std::optional<std::uint32_t> key = std::nullopt);
 
   NullMemory null_memory_;
+  ContextSharing sharing_;
   MemoryTable memory_;
   std::atomic<std::uint32_t> next_domain_{1};
   EventQueue<ibv_async_event> events_;

@@ -186,6 +186,14 @@ std::size_t Device::contexts() {
 }
 
 // Waits for no lock: it may be held by a thread that does not exist in the child.
+Context* Device::find_context(int descriptor) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find_if(contexts_, [descriptor](Context* context) {
+    return context->sharing().file().is_named_by(descriptor);
+  });
+  return found == contexts_.end() ? nullptr : *found;
+}
+
 void Device::abandon_after_fork() {
   engine_.abandon_after_fork();
   pairing_requests_->abandon_after_fork();

@@ -113,6 +113,8 @@ class Device {
   void add(Context* context);
   void remove(Context* context);
   [[nodiscard]] std::size_t contexts();  // that are open
+  // The open context whose file this is a descriptor of; null if there is none.
+  [[nodiscard]] Context* find_context(int descriptor);
   // Queues an asynchronous event of the device in each of its contexts.
   void raise(const ibv_async_event& event);
 

@@ -45,6 +45,36 @@ WEFT_EXPORT int ibv_dereg_mr(ibv_mr* mr) {
   return table().dereg_mr(mr);
 }
 
+// The descriptor belongs to the context that is returned (ibv_import_device(3)).
+WEFT_EXPORT ibv_context* ibv_import_device(int cmd_fd) {
+  return table().import_device(cmd_fd);
+}
+
+WEFT_EXPORT ibv_pd* ibv_import_pd(ibv_context* context, uint32_t handle) {
+  return table().import_pd(context, handle);
+}
+
+WEFT_EXPORT void ibv_unimport_pd(ibv_pd* pd) {
+  table().unimport_pd(pd);
+}
+
+// An imported region shows no address, unless it is one of this process.
+WEFT_EXPORT ibv_mr* ibv_import_mr(ibv_pd* pd, uint32_t handle) {
+  return table().import_mr(pd, handle);
+}
+
+WEFT_EXPORT void ibv_unimport_mr(ibv_mr* mr) {
+  table().unimport_mr(mr);
+}
+
+WEFT_EXPORT ibv_dm* ibv_import_dm(ibv_context* context, uint32_t handle) {
+  return table().import_dm(context, handle);
+}
+
+WEFT_EXPORT void ibv_unimport_dm(ibv_dm* dm) {
+  table().unimport_dm(dm);
+}
+
 // The descriptor of a channel is in the public structure, so that programs can poll it.
 WEFT_EXPORT ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
   return table().create_comp_channel(context);

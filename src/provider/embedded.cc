@@ -13,6 +13,7 @@ const Table& embedded() {
     parts::devices(made);
     parts::events(made);
     parts::memory(made);
+    parts::imports(made);
     parts::queues(made);
     parts::queue_pairs(made);
     parts::addressing(made);

@@ -69,6 +69,7 @@ ibv_context* open_device(ibv_device* device) {
 int close_device(ibv_context* verbs) {
   Context* context = Context::of(verbs);
   if (!Process::owns(verbs) || Process::current().is_shared(context)) return 0;
+  if (!context->sharing().close()) return 0;
   // The peers learn of the end here, as if the program had destroyed the queue pairs.
   for (const auto& queue_pair : context->queue_pairs()) queue_pair->destroy();
   Device& device = context->device();
@@ -206,7 +207,10 @@ ibv_fork_status is_fork_initialized() {
 std::unique_ptr<Context> make_context(Device& device) {
   auto made = std::make_unique<Context>(device);
   ibv_context& verbs = *made->verbs();
-  verbs.cmd_fd = verbs.async_fd;  // some programs check that it is valid, none uses it
+  // A simulation has no second process, and some programs check that the descriptor is valid.
+  if (!device.engine().simulated()) made->sharing().begin_file();
+  const int file = made->sharing().file().descriptor();
+  verbs.cmd_fd = file >= 0 ? file : verbs.async_fd;
   verbs.ops._compat_query_device = embedded().query_device;
   verbs.ops._compat_query_port = embedded().query_port;
   return made;

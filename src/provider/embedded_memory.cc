@@ -30,7 +30,7 @@ int dealloc_pd(ibv_pd* pd) {
     if (users) --*users;
   }
   --Context::of(pd->context)->objects;
-  delete domain;
+  Context::of(pd->context)->release_domain(*domain);
   return 0;
 }
 

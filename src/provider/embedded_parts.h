@@ -8,6 +8,7 @@ namespace weft::provider::parts {
 void devices(Table& table);
 void events(Table& table);
 void memory(Table& table);
+void imports(Table& table);
 void queues(Table& table);
 void queue_pairs(Table& table);
 void addressing(Table& table);

@@ -68,6 +68,13 @@ void take_verbs(void* library, Table& table) {
   function("ibv_reg_dmabuf_mr", table.reg_dmabuf_mr);
   function("ibv_rereg_mr", table.rereg_mr);
   function("ibv_dereg_mr", table.dereg_mr);
+  function("ibv_import_device", table.import_device);
+  function("ibv_import_pd", table.import_pd);
+  function("ibv_unimport_pd", table.unimport_pd);
+  function("ibv_import_mr", table.import_mr);
+  function("ibv_unimport_mr", table.unimport_mr);
+  function("ibv_import_dm", table.import_dm);
+  function("ibv_unimport_dm", table.unimport_dm);
   function("ibv_create_comp_channel", table.create_comp_channel);
   function("ibv_destroy_comp_channel", table.destroy_comp_channel);
   function("ibv_create_cq", table.create_cq);

@@ -91,6 +91,14 @@ struct Table {
                            int fd, int access);
   int (*rereg_mr)(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length, int access);
   int (*dereg_mr)(ibv_mr* mr);
+  // Objects by their handles, of a context by its `cmd_fd`.
+  ibv_context* (*import_device)(int descriptor);
+  ibv_pd* (*import_pd)(ibv_context* context, std::uint32_t handle);
+  void (*unimport_pd)(ibv_pd* pd);
+  ibv_mr* (*import_mr)(ibv_pd* pd, std::uint32_t handle);
+  void (*unimport_mr)(ibv_mr* mr);
+  ibv_dm* (*import_dm)(ibv_context* context, std::uint32_t handle);
+  void (*unimport_dm)(ibv_dm* dm);
 
   // Completion queues.
   ibv_comp_channel* (*create_comp_channel)(ibv_context* context);

@@ -69,24 +69,41 @@ bool MemoryTable::add(Region& region) {
   region.mr.lkey = stag;
   region.mr.rkey = stag;
   region.stag = stag;
-  // `used_` counts tombstones as well, because they lengthen the search like regions.
-  if ((used_ + 1) * 2 > table_.load()->slots.size()) grow();
-  // The region is complete by now: from here on readers find it.
-  insert(*table_, &region);
-  grants_->publish(region);
-  ++size_;
-  ++used_;
+  insert_new(region);
+  return true;
+}
+
+bool MemoryTable::add_foreign(Region& region, std::uint32_t stag) {
+  const std::lock_guard lock(mutex_);
+  if (size_ >= limits::max_memory_regions || find(stag) != nullptr) return false;
+  region.mr.lkey = stag;
+  region.mr.rkey = stag;
+  region.stag = stag;
+  insert_new(region);
   return true;
 }
 
 // As add(), with the STag that the region has already: ibv_rereg_mr(3) keeps the keys.
 void MemoryTable::restore(Region& region) {
   const std::lock_guard lock(mutex_);
+  insert_new(region);
+}
+
+// With the lock held. The region is complete by now: from here on readers find it.
+void MemoryTable::insert_new(Region& region) {
+  // `used_` counts tombstones as well, because they lengthen the search like regions.
   if ((used_ + 1) * 2 > table_.load()->slots.size()) grow();
   insert(*table_, &region);
   grants_->publish(region);
   ++size_;
   ++used_;
+}
+
+// The lock keeps the table from being replaced meanwhile.
+Region* MemoryTable::find_local(std::uint32_t lkey) {
+  const std::lock_guard lock(mutex_);
+  Region* const found = find(lkey);
+  return found && !found->window && found->mr.lkey == lkey ? found : nullptr;
 }
 
 bool MemoryTable::open_grants() {

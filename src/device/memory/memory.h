@@ -19,6 +19,7 @@
 #include "base/kept_memory.h"
 #include "base/kernel_random.h"
 #include "device/adapter.h"
+#include "device/memory/context_file.h"
 #include "iwarp/host.h"
 #include "weft/counters.hpp"
 
@@ -82,6 +83,7 @@ struct Region : KeptMemory {
   std::shared_ptr<FileMemory> file;    // set for memory of a file, which the device has mapped
   std::atomic<int>* holder = nullptr;  // user count of the device memory that it refers to
   std::atomic<bool> leaving{false};    // set while it is deregistered or changed: no bind
+  Listed listed;                       // in the context's file, for other processes
   RegionCounters counters;
   Counted counted;  // of the adapter's regions or windows
 
@@ -100,6 +102,11 @@ class MemoryTable {
   // Assigns an unguessable STag (RFC 5042) and adds the region; false if the table is full. The
   // table does not own the region.
   bool add(Region& region);
+  // Adds a region with the STag of another process's; false if the table has it or is full.
+  bool add_foreign(Region& region, std::uint32_t stag);
+  // The region with exactly this lkey, no window; null if there is none. It stays valid until it is
+  // deregistered.
+  [[nodiscard]] Region* find_local(std::uint32_t lkey);
   // A random STag from the range that regions never use, for control words.
   [[nodiscard]] std::uint32_t random_control_stag();
   // Adds a removed region again with its previous STag.
@@ -126,6 +133,7 @@ class MemoryTable {
  private:
   struct Table;
   void insert(Table& table, Region* region);
+  void insert_new(Region& region);
   void grow();
 
   std::atomic<Table*> table_;

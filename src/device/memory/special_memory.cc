@@ -116,6 +116,7 @@ ibv_dm* allocate_device_memory(ibv_context* context, ibv_alloc_dm_attr* attribut
   auto made = std::make_unique<DeviceMemory>(context, attributes->length,
                                              std::size_t{1} << attributes->log_align_req);
   ++Context::of(context)->objects;
+  Context::of(context)->sharing().add(*made);
   return made.release()->verbs();
 }
 
@@ -123,6 +124,7 @@ int free_device_memory(ibv_dm* dm) {
   DeviceMemory* memory = DeviceMemory::of(dm);
   if (memory->users() > 0) return EBUSY;
   --Context::of(dm->context)->objects;
+  Context::of(dm->context)->sharing().remove(*memory);
   delete memory;
   return 0;
 }
