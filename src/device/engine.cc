@@ -192,8 +192,7 @@ void Engine::call_at(std::uint64_t deadline_ns, const std::shared_ptr<Pollable>&
   bool first = false;
   {
     const std::lock_guard lock(mutex_);
-    const auto added = deadlines_.emplace(deadline_ns, target);
-    first = added == deadlines_.begin();
+    first = deadlines_.add(deadline_ns, target);
     start_thread();
   }
   if (simulation_) [[unlikely]]
@@ -208,12 +207,11 @@ std::optional<WaitLoop::Time> Engine::run_deadlines() {
     std::shared_ptr<Pollable> due;
     {
       const std::lock_guard lock(mutex_);
-      if (deadlines_.empty()) return std::nullopt;
-      const auto first = deadlines_.begin();
-      if (run == deadlines_at_once || first->first > sys::now_ns()) return first->first;
+      const auto first = deadlines_.first();
+      if (!first) return std::nullopt;
+      if (run == deadlines_at_once || *first > sys::now_ns()) return first;
       // Without the lock while it runs: it may add deadlines itself.
-      due = first->second.lock();
-      deadlines_.erase(first);
+      due = deadlines_.take_first();
     }
     if (due) due->on_deadline();
   }
@@ -237,10 +235,8 @@ void Engine::run_simulated_deadlines() {
 // Deadlines of what is gone are forgotten, so that they do not move the clock.
 bool Engine::has_deadline_by(std::uint64_t until_ns) {
   const std::lock_guard lock(mutex_);
-  while (!deadlines_.empty() && deadlines_.begin()->second.expired()) {
-    deadlines_.erase(deadlines_.begin());
-  }
-  return !deadlines_.empty() && deadlines_.begin()->first <= until_ns;
+  const auto first = deadlines_.first_alive();
+  return first && *first <= until_ns;
 }
 
 bool Engine::poll() {

@@ -14,7 +14,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -28,6 +27,7 @@
 #include "base/simulated_kernel.h"
 #include "base/wait_leader.h"
 #include "base/wait_loop.h"
+#include "device/deadlines.h"
 #include "device/system.h"
 
 namespace weft::device {
@@ -176,7 +176,7 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   std::mutex mutex_;
   StableArray<Slot> slots_;
   std::vector<std::uint32_t> free_slots_;
-  std::multimap<std::uint64_t, std::weak_ptr<Pollable>> deadlines_;
+  Deadlines<Pollable> deadlines_;
 
   // Counted under the mutex before the state of the progress thread is read: either that thread
   // sees the count, or defer() sees that it sleeps.
