@@ -31,7 +31,10 @@ int free_thread_domain(ibv_td* td) {
 // before it.
 ibv_pd* allocate_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attributes) {
   constexpr std::uint32_t allocators = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS;
-  constexpr std::uint32_t known = allocators | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+  // IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC of rdma-core 65: a confidential guest
+  // allows memory that its host can read, which this device does not need.
+  constexpr std::uint32_t unprotected = 1 << 2;
+  constexpr std::uint32_t known = allocators | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT | unprotected;
   const bool wrong = !attributes->pd || attributes->pd->context != context ||
                      (attributes->td && attributes->td->context != context) ||
                      (attributes->comp_mask & ~known) != 0;
