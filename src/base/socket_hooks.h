@@ -17,6 +17,8 @@ struct SocketHooks {
   // bind(2) has failed with EADDRINUSE. Binds the socket if the device has the port and can share
   // it. 0, or the errno value of bind(2).
   int (*bind)(void* context, int socket, const sockaddr* address, socklen_t bytes);
+  // The program is about to close a descriptor, which may be that of a listening socket.
+  void (*closing)(void* context, int descriptor);
 };
 
 // libweft-node.so exports this function under the name below. The hooks are used until it is called

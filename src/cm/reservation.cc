@@ -77,13 +77,15 @@ std::vector<int> own_sockets(std::uint16_t tcp_port) {
   return found;
 }
 
+bool is_listening(int socket) {
+  int listening = 0;
+  socklen_t bytes = sizeof listening;
+  return sys::get_option(socket, SOL_SOCKET, SO_ACCEPTCONN, &listening, &bytes) >= 0 &&
+         listening != 0;
+}
+
 bool listens_itself(std::uint16_t tcp_port) {
-  return std::ranges::any_of(own_sockets(tcp_port), [](int fd) {
-    int listening = 0;
-    socklen_t bytes = sizeof listening;
-    return sys::get_option(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &bytes) >= 0 &&
-           listening != 0;
-  });
+  return std::ranges::any_of(own_sockets(tcp_port), is_listening);
 }
 
 }  // namespace weft::cm

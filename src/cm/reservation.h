@@ -26,6 +26,7 @@ int start_listening(int fd, int backlog);
 
 // The TCP sockets of this process that are bound to the port and not connected.
 [[nodiscard]] std::vector<int> own_sockets(std::uint16_t tcp_port);
+[[nodiscard]] bool is_listening(int socket);
 // A socket of this process listens on the port, by whatever address.
 [[nodiscard]] bool listens_itself(std::uint16_t tcp_port);
 

@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -91,7 +93,9 @@ SharedPorts::SharedPorts()
           .bind =
               [](void* self, int socket, const sockaddr* address, socklen_t bytes) {
                 return static_cast<SharedPorts*>(self)->bind(socket, address, bytes);
-              }} {}
+              },
+          .closing = [](void* self,
+                        int socket) { static_cast<SharedPorts*>(self)->on_closing(socket); }} {}
 
 // With `weft run --sockets` the program's listening sockets are libweft-sockets.so's, which tells
 // MPA requests for streams from plain TCP in the same way.
@@ -108,6 +112,7 @@ bool SharedPorts::set_hooks(const SocketHooks* hooks) const {
 
 void SharedPorts::add(Port port) {
   (void)set_hooks(&hooks_);
+  if (port.shared) any_shared_.store(true);
   const std::lock_guard lock(mutex_);
   ports_.push_back(std::move(port));
 }
@@ -221,7 +226,40 @@ int SharedPorts::bind(int socket, const sockaddr* given, socklen_t bytes) {
   sys::set_option(socket, SOL_SOCKET, SO_REUSEADDR, 1);
   const int bound = sys::bind(socket, given, bytes);
   sys::set_option(socket, SOL_SOCKET, SO_REUSEADDR, reuse);
-  return -bound;
+  if (bound < 0) return -bound;
+  any_shared_.store(true);
+  const std::lock_guard lock(mutex_);
+  for (Port& it : ports_) it.shared |= it.space == port->space;
+  return 0;
+}
+
+// A duplicate keeps the port. Where another descriptor of the program listens there still, that one
+// goes on as before.
+void SharedPorts::on_closing(int descriptor) {
+  sockaddr_storage bound{};
+  if (!any_shared_.load() || abandoned_.load() || !is_listening(descriptor) ||
+      sys::local_address(descriptor, &bound) < 0) {
+    return;
+  }
+  const bool only = is_ipv6_only(descriptor);
+  std::optional<Port> port;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::ranges::find_if(ports_, [&](const Port& it) {
+      return it.shared && covers(bound, only, it.address, it.ipv6_only);
+    });
+    if (found == ports_.end()) return;
+    port = *found;
+  }
+  const auto listens_too = [descriptor](int other) {
+    return other != descriptor && is_listening(other);
+  };
+  const auto owner = port->owner.lock();
+  if (!owner || std::ranges::any_of(own_sockets(device::port_of(bound)), listens_too)) return;
+  sys::Descriptor kept(static_cast<int>(::syscall(SYS_fcntl, descriptor, F_DUPFD_CLOEXEC, 0)));
+  if (!kept.valid()) return;
+  sys::set_option(kept.get(), IPPROTO_TCP, TCP_DEFER_ACCEPT, 0);
+  port->space->take_port(std::move(kept));
 }
 
 }  // namespace weft::cm

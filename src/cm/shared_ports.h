@@ -7,6 +7,9 @@
 // TCP_DEFER_ACCEPT lets a connection wait in the kernel until its first bytes are there, so
 // accept(2) need not wait for them. A client that waits for the server to speak first comes a
 // second later.
+//
+// A program that closes its socket goes on listening by rdma_cm: the id gets the socket (cmtime(1)
+// agrees with its peer by TCP at the port, and then listens there by rdma_cm alone).
 #pragma once
 
 #include <sys/socket.h>
@@ -38,6 +41,7 @@ class SharedPorts {
     bool ipv6_only = false;
     std::weak_ptr<Identifier> owner{};
     StreamSpace* space = nullptr;  // valid while `owner` can be locked
+    bool shared = false;           // the listening socket is the program's
   };
   void add(Port port);
   void remove(const StreamSpace* space);
@@ -54,11 +58,13 @@ class SharedPorts {
   [[nodiscard]] bool take(int connection);
   void on_bound(int socket);
   [[nodiscard]] int bind(int socket, const sockaddr* given, socklen_t bytes);
+  void on_closing(int descriptor);
   [[nodiscard]] std::optional<Port> port_of_connection(const sockaddr_storage& local);
   [[nodiscard]] bool set_hooks(const SocketHooks* hooks) const;
 
   SocketHooks hooks_;
   std::atomic<bool> abandoned_{false};
+  std::atomic<bool> any_shared_{false};  // now or before, so that most programs close at once
   std::mutex mutex_;
   std::vector<Port> ports_;
 };

@@ -11,9 +11,10 @@ int StreamSpace::bind(sockaddr_storage& tcp_address) {
   SharedPorts& ports = state_.registry->shared_ports();
   const bool ipv6_only = state_.options.ipv6_only;
   int failed = reserve(tcp_address, state_.options, reserved_);
-  if (failed == EADDRINUSE && ports.share(tcp_address, ipv6_only)) failed = 0;
+  const bool shared = failed == EADDRINUSE && ports.share(tcp_address, ipv6_only);
+  if (shared) failed = 0;
   if (failed == EADDRINUSE) state_.registry->report_address_in_use(tcp_address);
-  if (failed == 0) ports.add({tcp_address, ipv6_only, state_.owner(), this});
+  if (failed == 0) ports.add({tcp_address, ipv6_only, state_.owner(), this, shared});
   return failed;
 }
 
@@ -40,6 +41,19 @@ void StreamSpace::leave_port() {
     listener = listener_;
   }
   if (listener) listener->close_socket();
+}
+
+// The program may have asked for a short queue, where TCP makes those who find no place wait for a
+// second.
+void StreamSpace::take_port(device::sys::Descriptor listening) {
+  (void)start_listening(listening.get(), SOMAXCONN);
+  std::shared_ptr<device::Listener> listener;
+  {
+    const std::lock_guard lock(state_.mutex);
+    if (state_.stage == Stage::idle) reserved_ = std::move(listening);
+    if (state_.stage == Stage::listening) listener = listener_;
+  }
+  if (listener) listener->open_socket(std::move(listening));
 }
 
 void StreamSpace::apply_reuse_address() {

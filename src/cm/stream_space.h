@@ -29,6 +29,8 @@ class StreamSpace final : public PortSpace {
   int adopt(device::sys::Descriptor connection) override;
   // A socket of the program takes the place of this id's: connections come by adopt() from now on.
   void leave_port();
+  // The program has closed that socket, of which this is a duplicate.
+  void take_port(device::sys::Descriptor listening);
   int connect(ConnectParameters parameters) override {
     return active_.connect(std::move(parameters), reserved_);
   }

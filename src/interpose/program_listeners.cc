@@ -3,6 +3,7 @@
 // device goes to the device. Without hooks, as in programs that listen by rdma_cm at no port, the
 // functions are those of the C library.
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -41,6 +42,13 @@ WEFT_NODE_EXPORT int accept(int listener, sockaddr* address, socklen_t* bytes) {
 
 WEFT_NODE_EXPORT int accept4(int listener, sockaddr* address, socklen_t* bytes, int flags) {
   return accept_next(listener, address, bytes, flags);
+}
+
+WEFT_NODE_EXPORT int close(int descriptor) {
+  if (const weft::SocketHooks* const device = hooks.load(std::memory_order_acquire)) {
+    device->closing(device->context, descriptor);
+  }
+  return weft::interpose::next::close(descriptor);
 }
 
 WEFT_NODE_EXPORT int bind(int socket, const sockaddr* address, socklen_t bytes) noexcept {

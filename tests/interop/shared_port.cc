@@ -2,11 +2,11 @@
 // greets each TCP client and sends back its first line; an RDMA client is served as rdma_server(1)
 // does it.
 //
-//   shared_port PORT tcp|rdma events|thread|child TCP_CLIENTS RDMA_CLIENTS
+//   shared_port PORT tcp|rdma events|thread|child|closed TCP_CLIENTS RDMA_CLIENTS
 //
 // The second argument is what listens first. `events`: the TCP socket does not block and is in an
-// epoll set. `thread`: a thread waits in accept(2). `child`: a child of fork(2) does. Ends when it
-// has served that many clients.
+// epoll set. `thread`: a thread waits in accept(2). `child`: a child of fork(2) does. `closed`: the
+// TCP socket is closed after its clients. Ends when it has served that many clients.
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -150,10 +150,14 @@ int main(int argc, char** argv) {
     while (left-- > 0) serve_one_by_rdma(id);
   });
   if (how == "events") accept_by_events(listener, tcp_clients);
-  if (how == "thread") accept_in_thread(listener, tcp_clients);
+  if (how == "thread" || how == "closed") accept_in_thread(listener, tcp_clients);
+  if (how == "closed") {
+    close(listener);
+    std::printf("closed\n");
+  }
   if (how == "child") accept_in_child(listener, tcp_clients);
   rdma.join();
   rdma_destroy_ep(id);
-  close(listener);
+  if (how != "closed") close(listener);
   return 0;
 }

@@ -55,6 +55,27 @@ for _first in ("tcp", "rdma"):
         cases.add(f"shared_port.{_first}_first_{_how}", _shared(_first, _how))
 
 
+def _closed(first):
+    def run(stage):
+        """The TCP socket is closed, and rdma_cm is reached as before."""
+        port = harness.free_port()
+        server = stage.start("server", harness.companion("shared_port"), port, first, "closed", 1,
+                             3)
+        server.expect("both listen")
+        _asked(stage, port, 1)
+        _greeted(port, b"hello\n")
+        server.expect("^closed$")
+        _asked(stage, port, 2)
+        _asked(stage, port, 3)
+        server.finish()
+        need(server.output.count("an RDMA client was served") == 3, "RDMA clients are missing")
+    return run
+
+
+for _first in ("tcp", "rdma"):
+    cases.add(f"shared_port.{_first}_first_closed", _closed(_first))
+
+
 @cases.case("shared_port.accepted_by_a_child")
 def accepted_by_a_child(stage):
     """The child of a program that listens by rdma_cm serves TCP clients as it would without."""

@@ -49,6 +49,17 @@ void Listener::close_socket() {
   plan_.socket.reset();
 }
 
+void Listener::open_socket(sys::Descriptor listening) {
+  const std::lock_guard lock(mutex_);
+  if (plan_.socket.valid()) return;
+  sys::set_nonblocking(listening.get());
+  plan_.socket = std::move(listening);
+  if (device_.settings().same_host != SameHost::off) {
+    has_local_ = device_.local_listeners().add(plan_.socket.get());
+  }
+  watch();
+}
+
 // The handshakes are cancelled without this lock, because they call this listener with their own
 // held.
 void Listener::stop() {

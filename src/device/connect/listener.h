@@ -40,6 +40,8 @@ class Listener final : public Pollable, public std::enable_shared_from_this<List
   // Closes the socket, once what waits in TCP's queue is accepted. Connections only come by adopt()
   // from then on.
   void close_socket();
+  // Accepts from this socket, which listens, from now on. Only without one.
+  void open_socket(sys::Descriptor listening);
   // The application has fetched a request, so there is room for another.
   void request_fetched();
   void abandon_after_fork();
