@@ -146,7 +146,8 @@ class Side:
     """One process of a test, in a group of its own. `lines` is what it says on both outputs, each
     read by a thread of its own: many programs write half a line to one and then to the other."""
 
-    def __init__(self, name, argv, *, place=None, env=None, say=False, privileged=True):
+    def __init__(self, name, argv, *, place=None, env=None, say=False, privileged=True,
+                 terminal=False):
         self.name, self.argv, self.lines = name, [str(word) for word in argv], []
         self._changed = threading.Condition()
         self._open = 2
@@ -158,10 +159,14 @@ class Side:
             if not privileged:
                 shed_privileges()
 
+        given = subprocess.PIPE if say else subprocess.DEVNULL
+        self._terminal, given = os.openpty() if terminal else (None, given)
         self.process = subprocess.Popen(
-            self.argv, stdin=subprocess.PIPE if say else subprocess.DEVNULL,
+            self.argv, stdin=given,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
             env={**clean_environment(), **(env or {})}, preexec_fn=before_program)
+        if terminal:
+            os.close(given)
         self._readers = [threading.Thread(target=self._read, args=(stream,), daemon=True)
                          for stream in (self.process.stdout, self.process.stderr)]
         for reader in self._readers:
@@ -249,6 +254,9 @@ class Side:
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             if stream:
                 stream.close()
+        if self._terminal is not None:
+            os.close(self._terminal)
+            self._terminal = None
 
     def report(self, last=25):
         """What happened to it, for a failure."""
@@ -302,9 +310,10 @@ class Stage:
         return os.path.join(self._scratch, name)
 
     def start(self, name, program, *arguments, options=(), place=None, env=None, say=False,
-              privileged=False):
+              privileged=False, terminal=False):
         """Starts `weft run OPTIONS -- PROGRAM ARGUMENTS`. A place has enter(), which the process
-        calls before the program, or wrap(), which makes a longer command of it, or both."""
+        calls before the program, or wrap(), which makes a longer command of it, or both.
+        `terminal`: its standard input is one."""
         place = place or self.place
         path = program if os.sep in str(program) else installed(program)
         argv = [weft(), "run", *options, "--", path, *arguments]
@@ -317,7 +326,7 @@ class Stage:
         self._looks.append(words[words.index("--personality") + 1] if "--personality" in words
                            else (env or {}).get("WEFT_PERSONALITY", "roce"))
         side = Side(name, argv, place=place, env={**sanitizer_environment(), **(env or {})},
-                    say=say, privileged=privileged)
+                    say=say, privileged=privileged, terminal=terminal)
         self.sides.append(side)
         return side
 

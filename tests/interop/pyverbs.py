@@ -23,11 +23,22 @@ fi
 exec "$@"
 """
 
+# Newer releases of the tests ask the kernel for that interface, which knows nothing of the device.
+_RDMA = """#!/bin/sh
+echo '[{"ifname": "weft0", "port": 1, "state": "ACTIVE", "netdev": "lo"}]'
+"""
+# They pass their objects to processes, which since Python 3.14 would have to be told how.
+_AS_BEFORE = """
+import multiprocessing
+multiprocessing.set_start_method("fork")
+"""
+
 _SKIPPED = re.compile(r" \.\.\. (?:.*\s)?skipped ['\"](.*)['\"]$")
 _VENDORS = re.compile(r"(?i)mlx5|efa\b|\bDC\b|cuda|tag matching|PCI device")
 
-# What passes at the least, with and without the interface; more is to be noted here.
-_PASSED = {True: 142, False: 132}
+# What passes at the least, with and without the interface, by the number of tests that the release
+# of rdma-core has: 44, 56 and 65. More is to be noted here.
+_PASSED = {273: {True: 142, False: 132}, 321: {True: 151, False: 140}, 390: {True: 184, False: 170}}
 
 
 def unpack(scratch):
@@ -40,6 +51,19 @@ def unpack(scratch):
                 shutil.copyfileobj(packed, plain)
         else:
             shutil.copy(source, target)
+
+
+def prepare(scratch):
+    """What the tests need of the machine, as variables of the environment."""
+    programs, modules = os.path.join(scratch, "bin"), os.path.join(scratch, "modules")
+    os.makedirs(programs)
+    os.makedirs(modules)
+    with open(os.path.join(programs, "rdma"), "w", encoding="ascii") as file:
+        file.write(_RDMA)
+        os.fchmod(file.fileno(), 0o755)
+    with open(os.path.join(modules, "sitecustomize.py"), "w", encoding="ascii") as file:
+        file.write(_AS_BEFORE)
+    return {"PATH": programs + os.pathsep + os.environ["PATH"], "PYTHONPATH": modules}
 
 
 def may_mount():
@@ -80,7 +104,7 @@ def rdma_core_tests(stage):
         command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c",
                    _AS_IF_OF_LOOPBACK, "sh", *command]
     # A namespace of its own is anybody's but for root's without capabilities: user_namespaces(7).
-    side = stage.start("tests", harness.installed(command[0]), *command[1:],
+    side = stage.start("tests", harness.installed(command[0]), *command[1:], env=prepare(place),
                        privileged=with_interface)
     stage.ran[-1] = "tests: weft run -- python3 run_tests.py -v"
     side.finish(_WITHIN_S, status=None)
@@ -90,6 +114,7 @@ def rdma_core_tests(stage):
     skipped, failed = results_of(side.lines)
     need(not failed, f"failed: {', '.join(sorted(failed))}")
     passed = total - sum(skipped.values())
-    need(passed >= _PASSED[with_interface], f"only {passed} passed")
+    least = _PASSED.get(total, _PASSED[273])[with_interface]
+    need(passed >= least, f"only {passed} passed, and not {least}")
     stage.note = described(passed, skipped, total)
     print(stage.note)
