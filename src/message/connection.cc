@@ -72,7 +72,7 @@ const verbs::ProtectionDomain& Connection::domain() const {
   return link().domain();
 }
 
-std::optional<Received> Connection::receive() {
+std::optional<Received> Connection::try_receive() {
   return link().receive();
 }
 

@@ -116,7 +116,7 @@ Wait<void> Connection::established(Deadline deadline, std::stop_token stop) cons
       }};
 }
 
-Wait<std::optional<Received>> Connection::next(Deadline deadline, std::stop_token stop) const {
+Wait<std::optional<Received>> Connection::receive(Deadline deadline, std::stop_token stop) const {
   const auto link = link_;
   return {
       this->link().suspension(deadline, std::move(stop)),

@@ -74,7 +74,7 @@ using namespace weft::message;
 using namespace weft::stream;
 
 Status pass_on(Connection& from, Stream& to, const SendOptions& options, Ending&, View&) {
-  const auto received = from.receive();
+  const auto received = from.try_receive();
   if (!received || to.send(received->bytes()).end()) return Status::failed;
   return from.send("passed on", options).status();
 }

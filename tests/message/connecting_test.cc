@@ -368,9 +368,9 @@ TEST(Ending, WhatHasComeCanBeTakenAfterwards) {
   sides.wait([&] { return sides.a_log.sent.size() == 2; });
   sides.a.disconnect();
   sides.wait([&] { return sides.b_log.endings.size() == 1; });
-  EXPECT_EQ(text_of(sides.b.receive()->bytes()), "short");
-  EXPECT_EQ(sides.b.receive()->size_bytes(), 50'000U);
-  EXPECT_FALSE(sides.b.receive());
+  EXPECT_EQ(text_of(sides.b.try_receive()->bytes()), "short");
+  EXPECT_EQ(sides.b.try_receive()->size_bytes(), 50'000U);
+  EXPECT_FALSE(sides.b.try_receive());
 }
 
 TEST(Ending, DisconnectBeforeThereIsAConnection) {
@@ -485,7 +485,7 @@ TEST(Ending, TheLoopMayGoFirst) {
   EXPECT_EQ(waiting.status(), Status::failed);
   EXPECT_EQ(sides.a.state(), State::ended);
   EXPECT_EQ(sides.a.send("x").error_number(), ENOTCONN);
-  EXPECT_FALSE(sides.b.receive());
+  EXPECT_FALSE(sides.b.try_receive());
   EXPECT_TRUE(sides.a_log.failed.empty()) << "no callback comes any more";
   sides.a.disconnect();
   sides.listener.reset();

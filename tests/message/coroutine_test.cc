@@ -12,7 +12,7 @@ Task<> serve_one(EventLoop& loop, Acceptor& acceptor) {
   auto request = co_await acceptor.next();
   Connection peer = request->accept({});
   co_await peer.established();
-  while (auto message = co_await peer.next()) {
+  while (auto message = co_await peer.receive()) {
     EXPECT_EQ(co_await peer.send(message->bytes(), {.tag = message->tag(), .confirm = true}),
               Status::delivered);
   }
@@ -22,7 +22,7 @@ Task<> serve_one(EventLoop& loop, Acceptor& acceptor) {
 
 Task<int> ask(Connection server, int number) {
   EXPECT_EQ(co_await server.send(std::to_string(number)), Status::sent);
-  const auto answer = co_await server.next();
+  const auto answer = co_await server.receive();
   co_return answer ? std::stoi(text_of(answer->bytes())) : -1;
 }
 
@@ -31,7 +31,7 @@ Task<> talk(EventLoop& loop, std::uint16_t port, int& right) {
   co_await server.established(30s);
   for (int i = 0; i < 100; ++i) right += co_await ask(server, i) == i;
   server.disconnect_after_sending();
-  EXPECT_FALSE(co_await server.next());
+  EXPECT_FALSE(co_await server.receive());
 }
 
 TEST(Coroutines, TwoOfThemTalk) {
@@ -60,11 +60,11 @@ TEST(Coroutines, EveryWaitHasADeadline) {
   bool done = false;
   const auto test = [](Sides& all, Acceptor& nobody, bool& over) -> Task<> {
     EXPECT_FALSE(co_await nobody.next(1ms));
-    EXPECT_FALSE(co_await all.b.next(1ms));
-    EXPECT_FALSE(co_await all.b.next(Deadline::now()));
+    EXPECT_FALSE(co_await all.b.receive(1ms));
+    EXPECT_FALSE(co_await all.b.receive(Deadline::now()));
     const auto waiting = all.a.send("x", {.confirm = true});
     EXPECT_EQ(co_await waiting.settled(20ms), Status::sent);
-    EXPECT_TRUE(co_await all.b.next());
+    EXPECT_TRUE(co_await all.b.receive());
     EXPECT_EQ(co_await waiting, Status::delivered);
     EXPECT_TRUE(co_await all.loop->sleep(1ms));
     Connection unanswered = all.loop->connect({test::host(), nobody.port()}, {});
@@ -91,7 +91,7 @@ TEST(Coroutines, EveryWaitCanBeStoppedFromAnyThread) {
     ++count;
   };
   const auto receive = [](Connection from, std::stop_token stop, int& count) -> Task<> {
-    EXPECT_FALSE(co_await from.next(Deadline::never(), stop));
+    EXPECT_FALSE(co_await from.receive(Deadline::never(), stop));
     EXPECT_EQ(from.state(), State::established);
     ++count;
   };

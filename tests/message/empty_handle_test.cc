@@ -43,8 +43,8 @@ TEST(EmptyHandle, Connections) {
   const Connection kept = std::move(handle);
   expect_empty(
       "weft::message::Connection", [&] { handle.send("x"); }, [&] { (void)handle.state(); },
-      [&] { (void)handle.allocate(1); }, [&] { (void)handle.receive(); },
-      [&] { (void)handle.next(); }, [&] { (void)handle.established(); },
+      [&] { (void)handle.allocate(1); }, [&] { (void)handle.try_receive(); },
+      [&] { (void)handle.receive(); }, [&] { (void)handle.established(); },
       [&] { handle.disconnect(); }, [&] { (void)handle.user(); });
 }
 

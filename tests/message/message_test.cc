@@ -315,13 +315,13 @@ TEST(Message, LongMessagesWaitForThePool) {
 
 TEST(Message, WithoutACallbackMessagesWaitToBeTaken) {
   Sides sides({}, {}, [](Handlers& handlers) { handlers.message = nullptr; });
-  EXPECT_FALSE(sides.b.receive());
+  EXPECT_FALSE(sides.b.try_receive());
   for (std::uint64_t i = 0; i < 40; ++i) {
     sides.a.send(pattern(i % 2 ? 10 : 9000, i + 1), {.tag = i, .confirm = true});
   }
   std::vector<Received> taken;
   sides.wait([&] {
-    if (auto got = sides.b.receive()) taken.push_back(std::move(*got));
+    if (auto got = sides.b.try_receive()) taken.push_back(std::move(*got));
     return taken.size() == 40;
   });
   for (std::uint64_t i = 0; i < 40; ++i) {

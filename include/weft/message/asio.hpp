@@ -161,7 +161,7 @@ class AsioConnection {
   }
 
   static Task<std::optional<Received>> receive(Connection connection, std::stop_token stop) {
-    co_return co_await connection.next(Deadline::never(), std::move(stop));
+    co_return co_await connection.receive(Deadline::never(), std::move(stop));
   }
 
   template <typename Call>

@@ -128,7 +128,7 @@ struct SendOptions {
 struct Handlers {
   std::function<void(Connection&)> established{};
   // A message has arrived; messages are in order. Without this callback messages wait, and may be
-  // taken by Connection::receive().
+  // taken by Connection::receive() or try_receive().
   std::function<void(Connection&, Received&)> message{};
   // For each message that was accepted for sending: `sent` once, and with SendOptions::confirm
   // `delivered` once; or `failed` once, which may follow `sent` if there was no `delivered`. A long
@@ -212,17 +212,18 @@ class Connection {
   // known.
   [[nodiscard]] WEFT_API const verbs::ProtectionDomain& domain() const;
 
-  // Takes the next message, if there is no `message` callback; nothing if none has arrived. Taking
-  // it counts as its delivery. Works after the end of the connection as well.
-  [[nodiscard]] WEFT_API std::optional<Received> receive();
+  // Takes the next message without a wait, if there is no `message` callback; nothing if none has
+  // arrived. Taking it counts as its delivery. Works after the end of the connection as well.
+  [[nodiscard]] WEFT_API std::optional<Received> try_receive();
 
   // --- For coroutines
   // Waits until the connection is established. Throws the Error that has prevented it, or Error:
   // ETIMEDOUT at the deadline, ECANCELED by `stop`.
   [[nodiscard]] WEFT_API detail::Wait<void> established(Deadline deadline = Deadline::never(),
                                                         std::stop_token stop = {}) const;
-  // The next message; nothing if the connection or the wait has ended.
-  [[nodiscard]] WEFT_API detail::Wait<std::optional<Received>> next(
+  // Waits for the next message, and takes it as try_receive() does; nothing if the connection or
+  // the wait has ended.
+  [[nodiscard]] WEFT_API detail::Wait<std::optional<Received>> receive(
       Deadline deadline = Deadline::never(), std::stop_token stop = {}) const;
   // Waits until writable(); false if the connection or the wait has ended.
   [[nodiscard]] WEFT_API detail::Wait<bool> until_writable(Deadline deadline = Deadline::never(),

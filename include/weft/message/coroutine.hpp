@@ -4,7 +4,7 @@
 //     while (auto request = co_await acceptor.next()) {
 //       Connection peer = request->accept({});
 //       co_await peer.established();
-//       while (auto message = co_await peer.next()) co_await peer.send(message->bytes());
+//       while (auto message = co_await peer.receive()) co_await peer.send(message->bytes());
 //     }
 //   }
 //   loop.spawn(serve(acceptor));
