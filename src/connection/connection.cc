@@ -184,6 +184,41 @@ int Connection::post_compare_and_swap(const LocalSlice& before, const RemoteBuff
               : EMSGSIZE;
 }
 
+int Connection::post_send_with_immediate(const KeptSlice& from, std::uint32_t immediate,
+                                         std::uint64_t id, SendFlags flags) const {
+  return core().post_send_with_immediate(from.slice(), immediate, id, flags, &from);
+}
+
+int Connection::post_write_with_immediate(const KeptSlice& from, const RemoteBuffer& to,
+                                          std::uint64_t offset_bytes, std::uint32_t immediate,
+                                          std::uint64_t id, SendFlags flags) const {
+  const auto part = detail::part_of(to, offset_bytes, std::span(&from.slice(), 1));
+  if (!part) return EMSGSIZE;
+  return core().post_write_with_immediate(from.slice(), *part, immediate, id, flags, &from);
+}
+
+int Connection::post_send_with_invalidate(const KeptSlice& from, std::uint32_t rkey,
+                                          std::uint64_t id, SendFlags flags) const {
+  return core().post_send_with_invalidate(from.slice(), rkey, id, flags, &from);
+}
+
+int Connection::post_fetch_and_add(const KeptSlice& before, const RemoteBuffer& target,
+                                   std::uint64_t offset_bytes, std::uint64_t addend,
+                                   std::uint64_t id, SendFlags flags) const {
+  const auto part = operand_of(before.slice(), target, offset_bytes);
+  if (!part) return EMSGSIZE;
+  return core().post_fetch_and_add(before.slice(), *part, addend, id, flags, &before);
+}
+
+int Connection::post_compare_and_swap(const KeptSlice& before, const RemoteBuffer& target,
+                                      std::uint64_t offset_bytes, std::uint64_t expected,
+                                      std::uint64_t desired, std::uint64_t id,
+                                      SendFlags flags) const {
+  const auto part = operand_of(before.slice(), target, offset_bytes);
+  if (!part) return EMSGSIZE;
+  return core().post_compare_and_swap(before.slice(), *part, expected, desired, id, flags, &before);
+}
+
 // Outcomes that were found are returned even after a timeout or a stop.
 std::vector<Outcome> Connection::await(Queue queue, std::size_t count, Deadline deadline,
                                        std::stop_token stop) {

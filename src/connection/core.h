@@ -83,16 +83,17 @@ class Core {
                 const verbs::KeptSlice* kept = nullptr);
 
   int post_send_with_immediate(const LocalSlice& from, std::uint32_t immediate, std::uint64_t id,
-                               SendFlags flags);
+                               SendFlags flags, const verbs::KeptSlice* kept = nullptr);
   int post_send_with_invalidate(const LocalSlice& from, std::uint32_t rkey, std::uint64_t id,
-                                SendFlags flags);
+                                SendFlags flags, const verbs::KeptSlice* kept = nullptr);
   int post_write_with_immediate(const LocalSlice& from, const RemoteBuffer& to,
-                                std::uint32_t immediate, std::uint64_t id, SendFlags flags);
+                                std::uint32_t immediate, std::uint64_t id, SendFlags flags,
+                                const verbs::KeptSlice* kept = nullptr);
   int post_fetch_and_add(const LocalSlice& before, const RemoteBuffer& target, std::uint64_t addend,
-                         std::uint64_t id, SendFlags flags);
+                         std::uint64_t id, SendFlags flags, const verbs::KeptSlice* kept = nullptr);
   int post_compare_and_swap(const LocalSlice& before, const RemoteBuffer& target,
                             std::uint64_t expected, std::uint64_t desired, std::uint64_t id,
-                            SendFlags flags);
+                            SendFlags flags, const verbs::KeptSlice* kept = nullptr);
 
   // --- Outcomes
   [[nodiscard]] WaitQueue& wait_queue(Queue queue) {

@@ -87,42 +87,45 @@ int Core::post_write(std::span<const LocalSlice> from, const RemoteBuffer& to, s
 }
 
 int Core::post_send_with_immediate(const LocalSlice& from, std::uint32_t immediate,
-                                   std::uint64_t id, SendFlags flags) {
+                                   std::uint64_t id, SendFlags flags,
+                                   const verbs::KeptSlice* kept) {
   const std::lock_guard lock(posting_);
-  return post(id, flags, {}, [&](std::uint64_t wr_id, SendFlags with) {
+  return post(id, flags, {.kept = kept}, [&](std::uint64_t wr_id, SendFlags with) {
     return queue_pair_.post_send_with_immediate(from, immediate, wr_id, with);
   });
 }
 
 int Core::post_send_with_invalidate(const LocalSlice& from, std::uint32_t rkey, std::uint64_t id,
-                                    SendFlags flags) {
+                                    SendFlags flags, const verbs::KeptSlice* kept) {
   const std::lock_guard lock(posting_);
-  return post(id, flags, {}, [&](std::uint64_t wr_id, SendFlags with) {
+  return post(id, flags, {.kept = kept}, [&](std::uint64_t wr_id, SendFlags with) {
     return queue_pair_.post_send_with_invalidate(from, rkey, wr_id, with);
   });
 }
 
 int Core::post_write_with_immediate(const LocalSlice& from, const RemoteBuffer& to,
-                                    std::uint32_t immediate, std::uint64_t id, SendFlags flags) {
+                                    std::uint32_t immediate, std::uint64_t id, SendFlags flags,
+                                    const verbs::KeptSlice* kept) {
   const std::lock_guard lock(posting_);
-  return post(id, flags, {}, [&](std::uint64_t wr_id, SendFlags with) {
+  return post(id, flags, {.kept = kept}, [&](std::uint64_t wr_id, SendFlags with) {
     return queue_pair_.post_write_with_immediate(from, to, immediate, wr_id, with);
   });
 }
 
 int Core::post_fetch_and_add(const LocalSlice& before, const RemoteBuffer& target,
-                             std::uint64_t addend, std::uint64_t id, SendFlags flags) {
+                             std::uint64_t addend, std::uint64_t id, SendFlags flags,
+                             const verbs::KeptSlice* kept) {
   const std::lock_guard lock(posting_);
-  return post(id, flags, {}, [&](std::uint64_t wr_id, SendFlags with) {
+  return post(id, flags, {.kept = kept}, [&](std::uint64_t wr_id, SendFlags with) {
     return queue_pair_.post_fetch_and_add(before, target, addend, wr_id, with);
   });
 }
 
 int Core::post_compare_and_swap(const LocalSlice& before, const RemoteBuffer& target,
                                 std::uint64_t expected, std::uint64_t desired, std::uint64_t id,
-                                SendFlags flags) {
+                                SendFlags flags, const verbs::KeptSlice* kept) {
   const std::lock_guard lock(posting_);
-  return post(id, flags, {}, [&](std::uint64_t wr_id, SendFlags with) {
+  return post(id, flags, {.kept = kept}, [&](std::uint64_t wr_id, SendFlags with) {
     return queue_pair_.post_compare_and_swap(before, target, expected, desired, wr_id, with);
   });
 }

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <memory>
@@ -75,6 +76,49 @@ TEST(KeptRequests, WritesAndReadsHoldTheirs) {
   // Refused before it is posted.
   EXPECT_EQ(active.post_write(keep(active, from), theirs.remote(), 9, 3), EMSGSIZE);
   EXPECT_EQ(active.post_read(keep(active, back), theirs.remote(), 9, 4), EMSGSIZE);
+  EXPECT_EQ(from.use_count(), 1);
+}
+
+// The requests with immediates, atomics and invalidation hold theirs as well.
+TEST(KeptRequests, ImmediatesAndAtomicsHoldTheirs) {
+  Connected sides;
+  const Buffer theirs = sides.passive->allocate(16, Access::all);
+  const auto from = std::make_shared<Bytes>(8, std::byte{7});
+  const auto before = std::make_shared<Bytes>(8);
+  Connection& active = *sides.active;
+  for (std::uint64_t id = 0; id < 2; ++id) {
+    ASSERT_EQ(sides.passive->post_receive(sides.passive->allocate(8).keep(), id), 0);
+  }
+  ASSERT_EQ(active.post_send_with_immediate(keep(active, from), 1, 1, SendFlags::none), 0);
+  ASSERT_EQ(active.post_write_with_immediate(keep(active, from), theirs.remote(), 8, 2, 2,
+                                             SendFlags::none),
+            0);
+  ASSERT_EQ(
+      active.post_fetch_and_add(keep(active, before), theirs.remote(), 0, 5, 3, SendFlags::none),
+      0);
+  EXPECT_EQ(from.use_count(), 3);
+  EXPECT_EQ(before.use_count(), 2);
+  ASSERT_EQ(active.post_compare_and_swap(keep(active, before), theirs.remote(), 0, 5, 6, 4), 0);
+  EXPECT_EQ(active.await(Queue::send, 1, patience).size(), 1U);
+  EXPECT_EQ(from.use_count(), 1);
+  EXPECT_EQ(before.use_count(), 1);
+  EXPECT_EQ(before->at(std::endian::native == std::endian::little ? 0 : 7), std::byte{5});
+  const auto got = sides.passive->await(Queue::receive, 2, patience);
+  ASSERT_EQ(got.size(), 2U);
+  EXPECT_EQ(got[1].immediate, 2U);
+  // Refused before they are posted.
+  EXPECT_EQ(active.post_write_with_immediate(keep(active, from), theirs.remote(), 9, 2, 5),
+            EMSGSIZE);
+  EXPECT_EQ(active.post_fetch_and_add(keep(active, before), theirs.remote(), 9, 5, 6), EMSGSIZE);
+  EXPECT_EQ(active.post_compare_and_swap(keep(active, before), theirs.remote(), 9, 5, 6, 7),
+            EMSGSIZE);
+  // An rkey that is none of a memory window cannot be invalidated; the slice is let go all the
+  // same.
+  ASSERT_EQ(sides.passive->post_receive(sides.passive->allocate(8).keep(), 9), 0);
+  ASSERT_EQ(active.post_send_with_invalidate(keep(active, from), theirs.remote().rkey(), 8), 0);
+  const auto refused = active.await(Queue::send, 1, patience);
+  ASSERT_EQ(refused.size(), 1U);
+  EXPECT_FALSE(refused[0].ok());
   EXPECT_EQ(from.use_count(), 1);
 }
 

@@ -158,8 +158,12 @@ class Connection : public ConnectionEnd {
 
   // Messages with 32 bits of immediate data, which the receiver finds in its Outcome. The write
   // consumes one of the peer's receives, which may be empty. EOPNOTSUPP if the peer cannot receive
-  // sends with immediates: one that is no Weft device, over iWARP.
+  // sends with immediates: one that is no Weft device, over iWARP. These and the following take a
+  // KeptSlice as well, which the connection holds as above.
   [[nodiscard]] WEFT_API int post_send_with_immediate(const LocalSlice& from,
+                                                      std::uint32_t immediate, std::uint64_t id,
+                                                      SendFlags flags = SendFlags::signaled) const;
+  [[nodiscard]] WEFT_API int post_send_with_immediate(const KeptSlice& from,
                                                       std::uint32_t immediate, std::uint64_t id,
                                                       SendFlags flags = SendFlags::signaled) const;
   // Writes to the peer's buffer, and completes one of its receives with the immediate.
@@ -168,9 +172,17 @@ class Connection : public ConnectionEnd {
                                                        std::uint64_t offset_bytes,
                                                        std::uint32_t immediate, std::uint64_t id,
                                                        SendFlags flags = SendFlags::signaled) const;
+  [[nodiscard]] WEFT_API int post_write_with_immediate(const KeptSlice& from,
+                                                       const RemoteBuffer& to,
+                                                       std::uint64_t offset_bytes,
+                                                       std::uint32_t immediate, std::uint64_t id,
+                                                       SendFlags flags = SendFlags::signaled) const;
   // Sends, and invalidates at the peer an rkey that it has advertised: of a memory window of
   // type 2.
   [[nodiscard]] WEFT_API int post_send_with_invalidate(const LocalSlice& from, std::uint32_t rkey,
+                                                       std::uint64_t id,
+                                                       SendFlags flags = SendFlags::signaled) const;
+  [[nodiscard]] WEFT_API int post_send_with_invalidate(const KeptSlice& from, std::uint32_t rkey,
                                                        std::uint64_t id,
                                                        SendFlags flags = SendFlags::signaled) const;
   // Atomics on eight bytes of the peer's buffer, at an offset where their address is a multiple of
@@ -181,8 +193,18 @@ class Connection : public ConnectionEnd {
                                                 std::uint64_t offset_bytes, std::uint64_t addend,
                                                 std::uint64_t id,
                                                 SendFlags flags = SendFlags::signaled) const;
+  [[nodiscard]] WEFT_API int post_fetch_and_add(const KeptSlice& before, const RemoteBuffer& target,
+                                                std::uint64_t offset_bytes, std::uint64_t addend,
+                                                std::uint64_t id,
+                                                SendFlags flags = SendFlags::signaled) const;
   // Stores `desired` where the previous value is `expected`.
   [[nodiscard]] WEFT_API int post_compare_and_swap(const LocalSlice& before,
+                                                   const RemoteBuffer& target,
+                                                   std::uint64_t offset_bytes,
+                                                   std::uint64_t expected, std::uint64_t desired,
+                                                   std::uint64_t id,
+                                                   SendFlags flags = SendFlags::signaled) const;
+  [[nodiscard]] WEFT_API int post_compare_and_swap(const KeptSlice& before,
                                                    const RemoteBuffer& target,
                                                    std::uint64_t offset_bytes,
                                                    std::uint64_t expected, std::uint64_t desired,
