@@ -2,11 +2,13 @@
 #include "weft/c/connection.h"
 
 #include <memory>
+#include <optional>
 #include <utility>
 #include <variant>
 
 #include "c/connection_handle.h"
 #include "c/outcome.h"
+#include "verbs/waiter.h"
 #include "weft/connection.hpp"
 
 namespace {
@@ -15,6 +17,7 @@ using namespace weft::c;
 using weft::Deadline;
 using weft::Error;
 using weft::connection::Access;
+using weft::connection::Attempt;
 using weft::connection::Connection;
 using weft::connection::Greeting;
 using weft::connection::Listener;
@@ -29,6 +32,9 @@ weft::connection::Options options_of(const weft_connection_options* from) {
   WEFT_C_TAKE(options.inline_bytes, from, inline_bytes);
   WEFT_C_TAKE(options.read_depth, from, read_depth);
   if (WEFT_C_HAS(from, advertisements)) options.advertisements = from->advertisements != 0;
+  if (WEFT_C_HAS(from, domain_of) && from->domain_of != nullptr) {
+    options.domain = &from->domain_of->endpoint().domain();
+  }
   return options;
 }
 
@@ -45,6 +51,26 @@ Access access_of(int access) {
   }
   return result;
 }
+
+// An attempt that a call waits for.
+class AttemptCondition : public weft::verbs::detail::Condition {
+ public:
+  explicit AttemptCondition(Attempt& attempt) : attempt_(attempt) {}
+
+  [[nodiscard]] bool holds() override {
+    made_ = attempt_.take();
+    return made_.has_value();
+  }
+  [[nodiscard]] weft::verbs::detail::Descriptors descriptors() const override {
+    return {attempt_.fd()};
+  }
+  // The connection, once the condition holds.
+  [[nodiscard]] Connection take() { return std::move(*made_); }
+
+ private:
+  Attempt& attempt_;
+  std::optional<Connection> made_;
+};
 
 }  // namespace
 
@@ -111,6 +137,58 @@ int weft_connection_establish(weft_connection* connection, const void* private_d
     }
     return 0;
   });
+}
+
+int weft_connection_start_establishing(weft_connection* connection, const void* private_data,
+                                       size_t private_data_bytes) {
+  return guarded([&] {
+    const Greeting greeting{.private_data = bytes_of(private_data, private_data_bytes)};
+    auto before = std::exchange(connection->state, std::monostate());
+    if (auto* prepared = std::get_if<Prepared>(&before)) {
+      connection->state = Attempt(std::move(*prepared), greeting);
+    } else if (auto* request = std::get_if<Request>(&before)) {
+      connection->state = Attempt(std::move(*request), greeting);
+    } else if (std::holds_alternative<std::monostate>(before)) {
+      return fail(ENOTCONN, "the connection has failed or was rejected: it can only be freed");
+    } else {
+      connection->state = std::move(before);
+      return fail(EISCONN, "the connection is being established, or is established, already");
+    }
+    return 0;
+  });
+}
+
+int weft_connection_start_connecting(weft_connection** connection, const char* host, uint16_t port,
+                                     const weft_connection_options* options,
+                                     const void* private_data, size_t private_data_bytes) {
+  return guarded([&] {
+    const Greeting greeting{.private_data = bytes_of(private_data, private_data_bytes)};
+    *connection =
+        new weft_connection{Attempt(address_of(host, port), options_of(options), greeting)};
+    return 0;
+  });
+}
+
+int weft_connection_await_established(weft_connection* connection, int timeout_ms) {
+  return guarded([&] {
+    if (std::holds_alternative<Connection>(connection->state)) return 0;
+    AttemptCondition condition(connection->attempt());
+    weft::verbs::detail::Waiter waiter(deadline_of(timeout_ms), {});
+    try {
+      if (waiter.until(condition) != weft::verbs::detail::Woken::ready) {
+        return fail(EAGAIN, "the connection was not established until the timeout");
+      }
+    } catch (...) {
+      connection->state = std::monostate();
+      throw;
+    }
+    connection->state = condition.take();
+    return 0;
+  });
+}
+
+int weft_connection_establishing_fd(weft_connection* connection) {
+  return guarded([&] { return connection->attempt().fd(); });
 }
 
 int weft_connection_reject(weft_connection* connection, const void* private_data,
@@ -257,7 +335,15 @@ int weft_connection_await_advertisement(weft_connection* connection, weft_remote
   });
 }
 
+int weft_connection_advertisement_fd(weft_connection* connection) {
+  return guarded([&] { return connection->established().advertisement_fd(); });
+}
+
 // --- The end
+
+int weft_connection_disconnect_fd(weft_connection* connection) {
+  return guarded([&] { return connection->established().disconnect_fd(); });
+}
 
 int weft_connection_disconnect(weft_connection* connection) {
   return guarded([&] {

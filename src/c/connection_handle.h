@@ -12,7 +12,7 @@
 struct weft_connection {
   // Empty after a failure to establish, and after a rejection.
   std::variant<std::monostate, weft::connection::Prepared, weft::connection::Request,
-               weft::connection::Connection>
+               weft::connection::Attempt, weft::connection::Connection>
       state;
 
   // Throws Error.
@@ -21,7 +21,12 @@ struct weft_connection {
     throw weft::Error(ENOTCONN,
                       "the connection is not established: call weft_connection_establish()");
   }
-  // All phases have buffers, receives and addresses in common.
+  // Throws Error.
+  [[nodiscard]] weft::connection::Attempt& attempt() {
+    if (auto* attempt = std::get_if<weft::connection::Attempt>(&state)) return *attempt;
+    throw weft::Error(ENOTCONN, "the connection is not being established");
+  }
+  // The phases with buffers, receives and addresses. Throws Error.
   [[nodiscard]] weft::connection::ConnectionEnd& endpoint() {
     if (auto* prepared = std::get_if<weft::connection::Prepared>(&state)) return *prepared;
     if (auto* request = std::get_if<weft::connection::Request>(&state)) return *request;

@@ -57,14 +57,6 @@ int post(weft_buffer* buffer, size_t offset, size_t bytes, int flags, const Post
   return posted(post(buffer->slice(offset, bytes), meant));
 }
 
-// The flags of a request that the connection has no form with a KeptSlice of.
-SendFlags flags_without_keep(int flags) {
-  if ((flags & WEFT_KEEP) != 0) {
-    throw Error(EOPNOTSUPP, "WEFT_KEEP is for sends, writes and reads: keep the buffer yourself");
-  }
-  return flags_of(flags);
-}
-
 Queue queue_of(weft_queue queue) {
   return queue == WEFT_RECEIVES ? Queue::receive : Queue::send;
 }
@@ -143,8 +135,9 @@ int weft_post_read(weft_connection* connection, weft_buffer* buffer, size_t offs
 int weft_post_send_with_immediate(weft_connection* connection, weft_buffer* buffer, size_t offset,
                                   size_t bytes, uint32_t immediate, uint64_t id, int flags) {
   return guarded([&] {
-    return posted(connection->established().post_send_with_immediate(
-        buffer->slice(offset, bytes), immediate, id, flags_without_keep(flags)));
+    return post(buffer, offset, bytes, flags, [&](const auto& slice, SendFlags meant) {
+      return connection->established().post_send_with_immediate(slice, immediate, id, meant);
+    });
   });
 }
 
@@ -153,17 +146,19 @@ int weft_post_write_with_immediate(weft_connection* connection, weft_buffer* buf
                                    uint64_t remote_offset, uint32_t immediate, uint64_t id,
                                    int flags) {
   return guarded([&] {
-    return posted(connection->established().post_write_with_immediate(
-        buffer->slice(offset, bytes), remote_of(*remote), remote_offset, immediate, id,
-        flags_without_keep(flags)));
+    return post(buffer, offset, bytes, flags, [&](const auto& slice, SendFlags meant) {
+      return connection->established().post_write_with_immediate(
+          slice, remote_of(*remote), remote_offset, immediate, id, meant);
+    });
   });
 }
 
 int weft_post_send_with_invalidate(weft_connection* connection, weft_buffer* buffer, size_t offset,
                                    size_t bytes, uint32_t rkey, uint64_t id, int flags) {
   return guarded([&] {
-    return posted(connection->established().post_send_with_invalidate(
-        buffer->slice(offset, bytes), rkey, id, flags_without_keep(flags)));
+    return post(buffer, offset, bytes, flags, [&](const auto& slice, SendFlags meant) {
+      return connection->established().post_send_with_invalidate(slice, rkey, id, meant);
+    });
   });
 }
 
@@ -171,9 +166,10 @@ int weft_post_fetch_and_add(weft_connection* connection, weft_buffer* buffer, si
                             const weft_remote_buffer* remote, uint64_t remote_offset,
                             uint64_t addend, uint64_t id, int flags) {
   return guarded([&] {
-    return posted(connection->established().post_fetch_and_add(
-        buffer->slice(offset, sizeof(uint64_t)), remote_of(*remote), remote_offset, addend, id,
-        flags_without_keep(flags)));
+    return post(buffer, offset, sizeof addend, flags, [&](const auto& slice, SendFlags meant) {
+      return connection->established().post_fetch_and_add(slice, remote_of(*remote), remote_offset,
+                                                          addend, id, meant);
+    });
   });
 }
 
@@ -181,9 +177,10 @@ int weft_post_compare_and_swap(weft_connection* connection, weft_buffer* buffer,
                                const weft_remote_buffer* remote, uint64_t remote_offset,
                                uint64_t expected, uint64_t desired, uint64_t id, int flags) {
   return guarded([&] {
-    return posted(connection->established().post_compare_and_swap(
-        buffer->slice(offset, sizeof(uint64_t)), remote_of(*remote), remote_offset, expected,
-        desired, id, flags_without_keep(flags)));
+    return post(buffer, offset, sizeof desired, flags, [&](const auto& slice, SendFlags meant) {
+      return connection->established().post_compare_and_swap(
+          slice, remote_of(*remote), remote_offset, expected, desired, id, meant);
+    });
   });
 }
 

@@ -18,8 +18,17 @@ using weft::stream::Stream;
 using weft::stream::Transfer;
 using weft::stream::TransferStatus;
 
-// The number of bytes that were moved, 0 at the end of the stream, or a negative errno value.
-ssize_t result_of(const weft_stream& stream, const Transfer& outcome) {
+// The flags of weft_stream_receive_with().
+weft::stream::ReceiveFlags flags_of(int flags) {
+  if ((flags & ~(WEFT_STREAM_PEEK | WEFT_STREAM_WAIT_ALL)) != 0) {
+    throw weft::Error(EINVAL, "the flags of a receive have a bit that has no meaning");
+  }
+  return {.peek = (flags & WEFT_STREAM_PEEK) != 0, .wait_all = (flags & WEFT_STREAM_WAIT_ALL) != 0};
+}
+
+}  // namespace
+
+ssize_t weft::c::result_of(const weft_stream& stream, const Transfer& outcome) {
   // The text with the peer's address is made for failures only, because a timeout is usual for a
   // program that polls.
   switch (outcome.status) {
@@ -35,8 +44,6 @@ ssize_t result_of(const weft_stream& stream, const Transfer& outcome) {
   return fail(outcome.error_number, "the stream to " + stream.stream.peer_address() +
                                         " has failed: " + std::strerror(outcome.error_number));
 }
-
-}  // namespace
 
 int weft_stream_connect(weft_stream** stream, const char* host, uint16_t port,
                         const weft_stream_options* options, int timeout_ms) {
@@ -78,6 +85,15 @@ ssize_t weft_stream_receive(weft_stream* stream, void* into, size_t count, int t
   return guarded([&]() -> ssize_t {
     const std::span<std::byte> room(static_cast<std::byte*>(into), count);
     return result_of(*stream, stream->stream.receive(room, deadline_of(timeout_ms)));
+  });
+}
+
+ssize_t weft_stream_receive_with(weft_stream* stream, void* into, size_t count, int flags,
+                                 int timeout_ms) {
+  return guarded([&]() -> ssize_t {
+    const std::span<std::byte> room(static_cast<std::byte*>(into), count);
+    return result_of(*stream,
+                     stream->stream.receive(room, deadline_of(timeout_ms), flags_of(flags)));
   });
 }
 
@@ -158,7 +174,7 @@ int weft_stream_listen(weft_stream_listener** listener, const char* host, uint16
     // The port is free again if listen() throws, because `made` owns it until the end.
     Listener made(address_of(host, port), settings.options);
     made.listen(backlog);
-    *listener = new weft_stream_listener{{std::move(made), std::move(settings.private_data)}};
+    *listener = new weft_stream_listener(std::move(made), std::move(settings.private_data));
     return 0;
   });
 }

@@ -24,7 +24,7 @@ class StreamAcceptor {
   std::optional<stream::Request> next(const Deadline& deadline);
   // Readable while accept() may have something to do.
   [[nodiscard]] int fd() const { return ready_.get(); }
-  [[nodiscard]] const stream::Listener& listener() const { return listener_; }
+  [[nodiscard]] stream::Listener& listener() { return listener_; }
   // What is sent to each peer that is accepted.
   [[nodiscard]] const std::vector<std::byte>& private_data() const { return private_data_; }
 

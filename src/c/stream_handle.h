@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "c/stream_acceptor.h"
+#include "c/stream_events.h"
 #include "weft/c/stream.h"
 #include "weft/stream.hpp"
 
@@ -16,7 +19,23 @@ struct weft_stream {
 };
 
 struct weft_stream_listener {
+  weft_stream_listener(weft::stream::Listener&& listener, std::vector<std::byte> private_data)
+      : acceptor(std::move(listener), std::move(private_data)) {}
+  weft_stream_listener(const weft_stream_listener&) = delete;
+  weft_stream_listener& operator=(const weft_stream_listener&) = delete;
+  ~weft_stream_listener() { detach(); }
+
+  // Ends weft_stream_listener_attach().
+  void detach();
+
   weft::c::StreamAcceptor acceptor;
+  std::shared_ptr<weft::c::StreamEvents> events;  // that it is attached to
+  std::uint64_t attachment = 0;
+};
+
+struct weft_stream_request {
+  weft::stream::Request request;
+  std::vector<std::byte> private_data;  // of the listener's options
 };
 
 namespace weft::c {
@@ -29,5 +48,8 @@ struct StreamSettings {
 };
 
 StreamSettings stream_settings_of(const weft_stream_options* from);
+
+// The number of bytes that were moved, 0 at the end of the stream, or a negative errno value.
+ssize_t result_of(const weft_stream& stream, const stream::Transfer& transfer);
 
 }  // namespace weft::c

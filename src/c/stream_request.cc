@@ -9,12 +9,11 @@
 #include "c/stream_handle.h"
 
 using namespace weft::c;
-using weft::stream::Request;
+using weft::stream::Variant;
 
-struct weft_stream_request {
-  Request request;
-  std::vector<std::byte> private_data;  // of the listener's options
-};
+static_assert(static_cast<int>(Variant::automatic) == WEFT_STREAM_AUTOMATIC);
+static_assert(static_cast<int>(Variant::immediate) == WEFT_STREAM_IMMEDIATE);
+static_assert(static_cast<int>(Variant::write_and_send) == WEFT_STREAM_WRITE_AND_SEND);
 
 StreamSettings weft::c::stream_settings_of(const weft_stream_options* from) {
   StreamSettings settings;
@@ -41,6 +40,14 @@ StreamSettings weft::c::stream_settings_of(const weft_stream_options* from) {
   if (WEFT_C_HAS(from, linger_ms) && from->linger_ms != 0) {
     options.linger = std::chrono::milliseconds(from->linger_ms);
   }
+  WEFT_C_TAKE(options.mapped_buffers, from, mapped_buffers);
+  if (WEFT_C_HAS(from, variant)) {
+    if (from->variant < WEFT_STREAM_AUTOMATIC || from->variant > WEFT_STREAM_WRITE_AND_SEND) {
+      throw weft::Error(EINVAL, "a stream's variant is none of the WEFT_STREAM_ ones");
+    }
+    options.variant = static_cast<Variant>(from->variant);
+  }
+  if (WEFT_C_HAS(from, ipv6_only)) options.ipv6_only = from->ipv6_only != 0;
   if (WEFT_C_HAS(from, private_data_bytes)) {
     // The length is the later member: a structure that has it has the pointer too.
     const auto bytes = bytes_of(from->private_data, from->private_data_bytes);

@@ -198,8 +198,7 @@ static void immediates_and_atomics(void) {
   CHECK_IS(((uint64_t*)weft_buffer_data(text))[1], 42);
   CHECK_IS(*value, 7);
   CHECK_IS(weft_post_fetch_and_add(sides.active, text, 60, &remote, 0, 2, 4, 0), -ERANGE);
-  CHECK_IS(weft_post_fetch_and_add(sides.active, text, 8, &remote, 0, 2, 4, WEFT_KEEP),
-           -EOPNOTSUPP);
+  CHECK_IS(weft_post_fetch_and_add(sides.active, text, 8, &remote, 60, 2, 4, 0), -EMSGSIZE);
   /* An rkey that is none of a memory window cannot be invalidated. */
   CHECK_IS(weft_post_receive(sides.passive, sides.landing, 0, 8, 10), 0);
   CHECK_IS(weft_post_send_with_invalidate(sides.active, text, 0, 1, remote.rkey, 6, 0), 0);
@@ -276,6 +275,182 @@ static void a_kept_buffer_lives_until_the_request_has_completed(void) {
   end(&sides);
 }
 
+/* Each kind of request keeps its buffer; the last one is signaled and lets all of them go. */
+static void immediates_and_atomics_keep_their_buffers(void) {
+  struct sides sides = {0};
+  weft_buffer *from[5], *counter = NULL;
+  weft_remote_buffer remote;
+  void* memory[5];
+  CHECK_IS(establish(&sides), 0);
+  CHECK_IS(
+      weft_buffer_allocate(sides.passive, 64,
+                           WEFT_REMOTE_READ | WEFT_REMOTE_WRITE | WEFT_REMOTE_ATOMIC, &counter),
+      0);
+  remote = weft_buffer_remote(counter);
+  CHECK_IS(weft_post_receive(sides.passive, sides.landing, 0, 8, 8), 0);
+  for (size_t i = 0; i < 5; ++i) {
+    memory[i] = calloc(1, 16);
+    CHECK_IS(weft_buffer_register_owned(sides.active, memory[i], 16, WEFT_LOCAL, free_memory,
+                                        &memory[i], &from[i]),
+             0);
+  }
+  CHECK_IS(
+      weft_post_send_with_immediate(sides.active, from[0], 0, 8, 1, 1, WEFT_KEEP | WEFT_UNSIGNALED),
+      0);
+  CHECK_IS(weft_post_write_with_immediate(sides.active, from[1], 0, 8, &remote, 8, 2, 2,
+                                          WEFT_KEEP | WEFT_UNSIGNALED),
+           0);
+  CHECK_IS(weft_post_fetch_and_add(sides.active, from[2], 0, &remote, 0, 2, 3,
+                                   WEFT_KEEP | WEFT_UNSIGNALED),
+           0);
+  CHECK_IS(weft_post_compare_and_swap(sides.active, from[3], 0, &remote, 0, 2, 3, 4, WEFT_KEEP), 0);
+  for (size_t i = 0; i < 4; ++i) {
+    weft_buffer_free(from[i]);
+    CHECK(memory[i] != NULL);
+  }
+  CHECK_IS(outcome_of(sides.active, WEFT_SENDS).id, 4);
+  for (size_t i = 0; i < 4; ++i) CHECK(memory[i] == NULL);
+  CHECK_IS(*(uint64_t*)weft_buffer_data(counter), 3);
+  CHECK_IS(outcome_of(sides.passive, WEFT_RECEIVES).status, 0);
+  CHECK_IS(outcome_of(sides.passive, WEFT_RECEIVES).status, 0);
+  /* An rkey that is none of a memory window; the buffer is let go all the same. */
+  CHECK_IS(weft_post_receive(sides.passive, sides.landing, 0, 8, 9), 0);
+  CHECK_IS(weft_post_send_with_invalidate(sides.active, from[4], 0, 1, remote.rkey, 6, WEFT_KEEP),
+           0);
+  weft_buffer_free(from[4]);
+  CHECK(outcome_of(sides.active, WEFT_SENDS).status != 0);
+  CHECK(memory[4] == NULL);
+  weft_buffer_free(counter);
+  end(&sides);
+}
+
+/* One thread, which never blocks but in poll(2), establishes both ends. */
+static void establishing_without_waiting(void) {
+  weft_connection_options options = WEFT_CONNECTION_OPTIONS;
+  struct sides sides = {0};
+  weft_connection* ends[2];
+  weft_buffer* text = NULL;
+  weft_remote_buffer remote;
+  struct pollfd entry = {.fd = -1, .events = POLLIN};
+  size_t count = 0;
+  int result;
+  options.advertisements = 1;
+  CHECK_IS(weft_connection_listen(&sides.listener, "127.0.0.1", 0, &options, 0), 0);
+  CHECK_IS(weft_connection_start_connecting(&sides.active, "127.0.0.1",
+                                            weft_connection_listener_port(sides.listener), &options,
+                                            "ask", 3),
+           0);
+  CHECK_IS(weft_connection_start_establishing(sides.active, NULL, 0), -EISCONN);
+  CHECK_IS(weft_connection_disconnect(sides.active), -ENOTCONN);
+  do {
+    struct pollfd both[2] = {{weft_connection_listener_fd(sides.listener), POLLIN, 0},
+                             {weft_connection_establishing_fd(sides.active), POLLIN, 0}};
+    CHECK(poll(both, 2, PATIENCE_MS) > 0);
+    CHECK_IS(weft_connection_await_established(sides.active, 0), -EAGAIN);
+    result = weft_connection_next(sides.listener, &sides.passive, 0);
+  } while (result == -EAGAIN);
+  CHECK_IS(result, 0);
+  CHECK_IS(weft_connection_await_established(sides.passive, 0), -ENOTCONN);
+  CHECK_IS(weft_buffer_allocate(sides.passive, 64, WEFT_LOCAL, &sides.landing), 0);
+  CHECK_IS(weft_post_receive(sides.passive, sides.landing, 0, 64, 7), 0);
+  CHECK_IS(weft_connection_start_establishing(sides.passive, "answer", 6), 0);
+  ends[0] = sides.active;
+  ends[1] = sides.passive;
+  for (int done = 0; done != 3;) {
+    struct pollfd both[2] = {{-1, POLLIN, 0}, {-1, POLLIN, 0}};
+    for (int i = 0; i < 2; ++i) {
+      if ((done & 1 << i) == 0) both[i].fd = weft_connection_establishing_fd(ends[i]);
+    }
+    CHECK(poll(both, 2, PATIENCE_MS) > 0);
+    for (int i = 0; i < 2; ++i) {
+      result = weft_connection_await_established(ends[i], 0);
+      CHECK(result == 0 || result == -EAGAIN);
+      if (result == 0) done |= 1 << i;
+    }
+  }
+  CHECK_IS(weft_connection_await_established(sides.active, 0), 0);
+  CHECK_IS(weft_connection_establishing_fd(sides.active), -ENOTCONN);
+  CHECK_IS(memcmp(weft_connection_peer_private_data(sides.active, &count), "answer", 6), 0);
+
+  /* The other descriptors. */
+  CHECK_IS(weft_buffer_allocate(sides.active, 64, WEFT_REMOTE_READ, &text), 0);
+  CHECK_IS(weft_post_send(sides.active, text, 0, 6, 1, 0), 0);
+  CHECK_IS(outcome_of(sides.passive, WEFT_RECEIVES).bytes, 6);
+  entry.fd = weft_connection_advertisement_fd(sides.passive);
+  CHECK_IS(weft_connection_await_advertisement(sides.passive, &remote, 0), -EAGAIN);
+  CHECK_IS(weft_connection_advertise(sides.active, text, 3), 0);
+  do {
+    CHECK_IS(poll(&entry, 1, PATIENCE_MS), 1);
+    result = weft_connection_await_advertisement(sides.passive, &remote, 0);
+  } while (result == -EAGAIN);
+  CHECK_IS(result, 0);
+  CHECK_IS(remote.tag, 3);
+  entry.fd = weft_connection_disconnect_fd(sides.passive);
+  CHECK_IS(weft_connection_await_disconnect(sides.passive, 0), -EAGAIN);
+  CHECK_IS(weft_connection_disconnect(sides.active), 0);
+  do {
+    CHECK_IS(poll(&entry, 1, PATIENCE_MS), 1);
+    result = weft_connection_await_disconnect(sides.passive, 0);
+  } while (result == -EAGAIN);
+  CHECK_IS(result, 0);
+  weft_buffer_free(text);
+  end(&sides);
+}
+
+static void an_attempt_fails_or_is_abandoned(void) {
+  weft_connection_listener* listener = NULL;
+  weft_connection* connection = NULL;
+  uint16_t port;
+  CHECK_IS(weft_connection_listen(&listener, "127.0.0.1", 0, NULL, 0), 0);
+  port = weft_connection_listener_port(listener);
+  CHECK_IS(weft_connection_start_connecting(&connection, "127.0.0.1", port, NULL, NULL, 0), 0);
+  CHECK_IS(weft_connection_await_established(connection, 1), -EAGAIN);
+  weft_connection_free(connection);
+  weft_connection_listener_free(listener);
+  CHECK_IS(weft_connection_start_connecting(&connection, "localhost", port, NULL, NULL, 0), 0);
+  CHECK_IS(weft_connection_await_established(connection, PATIENCE_MS), -ECONNREFUSED);
+  CHECK(strlen(weft_error_text()) > 0);
+  CHECK_IS(weft_connection_await_established(connection, 0), -ENOTCONN);
+  CHECK_IS(weft_connection_start_establishing(connection, NULL, 0), -ENOTCONN);
+  weft_connection_free(connection);
+}
+
+/* A buffer of one connection is sent on another one that shares its protection domain. */
+static void connections_share_a_domain(void) {
+  struct sides first = {0}, second = {0};
+  weft_connection_options options = WEFT_CONNECTION_OPTIONS;
+  weft_buffer *text = NULL, *landing = NULL;
+  weft_connection *active = NULL, *passive = NULL;
+  CHECK_IS(establish(&first), 0);
+  CHECK_IS(weft_buffer_allocate(first.active, 64, WEFT_LOCAL, &text), 0);
+  strcpy(weft_buffer_data(text), "shared");
+  CHECK_IS(weft_connection_listen(&second.listener, "127.0.0.1", 0, NULL, 0), 0);
+  options.domain_of = first.active;
+  CHECK_IS(
+      weft_connection_start_connecting(
+          &active, "127.0.0.1", weft_connection_listener_port(second.listener), &options, NULL, 0),
+      0);
+  while (weft_connection_await_established(active, 1) == -EAGAIN) {
+    if (passive == NULL && weft_connection_next(second.listener, &passive, 1) == 0) {
+      CHECK_IS(weft_buffer_allocate(passive, 64, WEFT_LOCAL, &landing), 0);
+      CHECK_IS(weft_post_receive(passive, landing, 0, 64, 1), 0);
+      CHECK_IS(weft_connection_start_establishing(passive, NULL, 0), 0);
+    }
+    if (passive != NULL) (void)weft_connection_await_established(passive, 0);
+  }
+  CHECK_IS(weft_connection_await_established(passive, PATIENCE_MS), 0);
+  CHECK_IS(weft_post_send(active, text, 0, 7, 2, 0), 0);
+  CHECK_IS(outcome_of(active, WEFT_SENDS).status, 0);
+  CHECK_IS(outcome_of(passive, WEFT_RECEIVES).bytes, 7);
+  CHECK_IS(strcmp(weft_buffer_data(landing), "shared"), 0);
+  weft_connection_free(active);
+  weft_connection_free(passive);
+  weft_buffer_free(text);
+  weft_buffer_free(landing);
+  weft_connection_listener_free(second.listener);
+  end(&first);
+}
+
 int main(void) {
   a_send_lands_in_a_receive();
   advertised_memory_is_written_and_read();
@@ -284,5 +459,9 @@ int main(void) {
   immediates_and_atomics();
   completions_have_the_size_of_the_program();
   a_kept_buffer_lives_until_the_request_has_completed();
+  immediates_and_atomics_keep_their_buffers();
+  establishing_without_waiting();
+  an_attempt_fails_or_is_abandoned();
+  connections_share_a_domain();
   return 0;
 }

@@ -270,6 +270,162 @@ static void a_request_is_accepted_or_rejected(void) {
   weft_stream_listener_free(listener);
 }
 
+static void receives_peek_and_wait_for_all(void) {
+  struct sides sides = connected(NULL);
+  char into[8] = {0};
+  CHECK_IS(weft_stream_send(sides.active, "ab", 2, PATIENCE_MS), 2);
+  CHECK_IS(weft_stream_receive_with(sides.passive, into, 8, WEFT_STREAM_PEEK, PATIENCE_MS), 2);
+  CHECK_IS(weft_stream_receive_with(sides.passive, into, 8, 4, 0), -EINVAL);
+  CHECK_IS(weft_stream_send(sides.active, "cd", 2, PATIENCE_MS), 2);
+  CHECK_IS(weft_stream_receive_with(sides.passive, into, 4, WEFT_STREAM_WAIT_ALL, PATIENCE_MS), 4);
+  CHECK_IS(memcmp(into, "abcd", 4), 0);
+  end(&sides);
+}
+
+static void registered_memory_is_sent_without_a_copy(void) {
+  struct sides sides = connected(NULL);
+  char memory[16] = "registered";
+  char into[16];
+  weft_buffer* buffer = NULL;
+  CHECK_IS(weft_stream_register(sides.active, memory, sizeof memory, &buffer), 0);
+  CHECK_IS(weft_stream_send_registered(sides.active, buffer, 2, 8, PATIENCE_MS), 8);
+  memset(memory, 0, sizeof memory);
+  CHECK_IS(weft_stream_receive_with(sides.passive, into, 8, WEFT_STREAM_WAIT_ALL, PATIENCE_MS), 8);
+  CHECK_IS(memcmp(into, "gistered", 8), 0);
+  CHECK_IS(weft_stream_send_registered(sides.active, buffer, 2, 15, 0), -ERANGE);
+  weft_buffer_free(buffer);
+  end(&sides);
+}
+
+static void the_peer_writes_to_a_mapped_buffer(void) {
+  weft_stream_options options = WEFT_STREAM_OPTIONS;
+  struct sides sides;
+  char memory[2][16] = {{0}, {0}};
+  char byte;
+  int64_t offset;
+  options.mapped_buffers = 2;
+  options.variant = WEFT_STREAM_WRITE_AND_SEND;
+  sides = connected(&options);
+  CHECK_IS(weft_stream_map(sides.passive, memory[0], 16, 4096, PATIENCE_MS), 4096);
+  offset = weft_stream_map(sides.passive, memory[1], 16, -1, PATIENCE_MS);
+  CHECK(offset >= 0);
+  CHECK_IS(weft_stream_map(sides.passive, &byte, 1, -1, PATIENCE_MS), -ENOBUFS);
+  CHECK_IS(weft_stream_map(sides.passive, &byte, 1, -2, PATIENCE_MS), -EINVAL);
+  /* The peer knows of them when it has received what was sent behind. */
+  CHECK_IS(weft_stream_send(sides.passive, "!", 1, PATIENCE_MS), 1);
+  CHECK_IS(weft_stream_receive(sides.active, &byte, 1, PATIENCE_MS), 1);
+  CHECK_IS(weft_stream_write_mapped(sides.active, "mapped", 6, 4098, PATIENCE_MS), 6);
+  CHECK_IS(weft_stream_write_mapped(sides.active, "too", 3, (uint64_t)offset, PATIENCE_MS), 3);
+  CHECK_IS(weft_stream_write_mapped(sides.active, "beyond", 6, 4096 + 12, 0), -EFAULT);
+  /* What is sent behind it arrives behind it. */
+  CHECK_IS(weft_stream_send(sides.active, "x", 1, PATIENCE_MS), 1);
+  CHECK_IS(weft_stream_receive(sides.passive, &byte, 1, PATIENCE_MS), 1);
+  CHECK_IS(memcmp(memory[0] + 2, "mapped", 6), 0);
+  CHECK_IS(memcmp(memory[1], "too", 3), 0);
+  CHECK_IS(weft_stream_unmap(sides.passive, memory[0], 8, PATIENCE_MS), -EINVAL);
+  CHECK_IS(weft_stream_unmap(sides.passive, memory[0], 16, PATIENCE_MS), 0);
+  CHECK_IS(weft_stream_send(sides.passive, "y", 1, PATIENCE_MS), 1);
+  CHECK_IS(weft_stream_receive(sides.active, &byte, 1, PATIENCE_MS), 1);
+  CHECK_IS(weft_stream_write_mapped(sides.active, "gone", 4, 4096, PATIENCE_MS), -EFAULT);
+  end(&sides);
+  options.variant = 3;
+  CHECK_IS(weft_stream_start_connecting(&sides.active, "127.0.0.1", 1, &options), -EINVAL);
+  options.variant = 0;
+  options.mapped_buffers = 256;
+  CHECK_IS(weft_stream_start_connecting(&sides.active, "127.0.0.1", 1, &options), -EINVAL);
+}
+
+static weft_stream_event next_of(weft_stream_events* events) {
+  weft_stream_event event = WEFT_STREAM_EVENT;
+  struct pollfd entry = {weft_stream_events_fd(events), POLLIN, 0};
+  CHECK_IS(poll(&entry, 1, PATIENCE_MS), 1);
+  CHECK_IS(weft_stream_events_next(events, &event, 0), 0);
+  return event;
+}
+
+/* One queue and one thread for a listener and two ends of a stream. */
+static void one_queue_has_the_events_of_listeners_and_streams(void) {
+  weft_stream_options options = WEFT_STREAM_OPTIONS;
+  weft_stream_listener *listener = NULL, *other = NULL;
+  weft_stream *active = NULL, *passive = NULL;
+  weft_stream_events* events = NULL;
+  weft_stream_event event = WEFT_STREAM_EVENT;
+  uint16_t port;
+  size_t count = 0;
+  int seen = 0;
+  CHECK_IS(weft_stream_events_new(&events), 0);
+  CHECK_IS(weft_stream_events_next(events, &event, 0), -EAGAIN);
+  options.private_data = "first";
+  options.private_data_bytes = 5;
+  CHECK_IS(weft_stream_listen(&listener, "127.0.0.1", 0, &options, 0), 0);
+  options.private_data = "other";
+  CHECK_IS(weft_stream_listen(&other, "127.0.0.1", 0, &options, 0), 0);
+  /* Listeners may have the same cookie. */
+  CHECK_IS(weft_stream_listener_attach(listener, events, 7), 0);
+  CHECK_IS(weft_stream_listener_attach(other, events, 7), 0);
+  CHECK_IS(
+      weft_stream_start_connecting(&active, "127.0.0.1", weft_stream_listener_port(other), NULL),
+      0);
+  CHECK_IS(weft_stream_attach(active, events, 1), 0);
+  event = next_of(events);
+  CHECK_IS(event.size, sizeof event);
+  CHECK_IS(event.type, WEFT_STREAM_CONNECT_REQUEST);
+  CHECK_IS(event.cookie, 7);
+  CHECK(event.request != NULL);
+  CHECK_IS(weft_stream_request_accept(event.request, &passive, NULL), 0);
+  CHECK_IS(weft_stream_attach(passive, events, 2), 0);
+  while (seen != 3) {
+    event = next_of(events);
+    CHECK_IS(event.type, WEFT_STREAM_CONNECTED);
+    CHECK(event.request == NULL);
+    seen |= (int)event.cookie;
+  }
+  CHECK_IS(memcmp(weft_stream_peer_private_data(active, &count), "other", 5), 0);
+  CHECK_IS(weft_stream_finish(active), 0);
+  event = next_of(events);
+  CHECK_IS(event.type, WEFT_STREAM_SHUTDOWN);
+  CHECK_IS(event.cookie, 2);
+  CHECK_IS(event.error_number, 0);
+  weft_stream_free(active);
+  weft_stream_free(passive);
+  while (weft_stream_events_next(events, &event, 0) == 0)
+    CHECK_IS(event.type, WEFT_STREAM_SHUTDOWN);
+
+  /* A request that is in the queue outlives its listener. */
+  port = weft_stream_listener_port(listener);
+  CHECK_IS(weft_stream_start_connecting(&active, "127.0.0.1", port, NULL), 0);
+  CHECK_IS(poll(&(struct pollfd){weft_stream_events_fd(events), POLLIN, 0}, 1, PATIENCE_MS), 1);
+  weft_stream_listener_free(listener);
+  event = next_of(events);
+  CHECK_IS(event.cookie, 7);
+  CHECK_IS(weft_stream_request_accept(event.request, &passive, NULL), 0);
+  CHECK_IS(weft_stream_await_connected(active, PATIENCE_MS), 0);
+  CHECK_IS(memcmp(weft_stream_peer_private_data(active, &count), "first", 5), 0);
+  CHECK_IS(weft_stream_events_next(events, &event, 0), -EAGAIN);
+  weft_stream_free(active);
+  weft_stream_free(passive);
+
+  /* Nothing listens there any more. */
+  CHECK_IS(weft_stream_start_connecting(&active, "127.0.0.1", port, NULL), 0);
+  CHECK_IS(weft_stream_attach(active, events, 3), 0);
+  event = next_of(events);
+  CHECK_IS(event.type, WEFT_STREAM_FAILED);
+  CHECK_IS(event.error_number, ECONNREFUSED);
+  weft_stream_free(active);
+
+  /* A listener that is detached is used as before. */
+  CHECK_IS(weft_stream_listener_attach(other, NULL, 0), 0);
+  CHECK_IS(
+      weft_stream_start_connecting(&active, "127.0.0.1", weft_stream_listener_port(other), NULL),
+      0);
+  CHECK_IS(weft_stream_accept(other, &passive, PATIENCE_MS), 0);
+  CHECK_IS(weft_stream_listener_attach(other, events, 0), 0);
+  weft_stream_events_free(events);
+  weft_stream_free(active);
+  weft_stream_free(passive);
+  weft_stream_listener_free(other);
+}
+
 int main(void) {
   CHECK(weft_version()[0] != '\0');
   bytes_arrive_in_order_and_the_end_stays();
@@ -282,5 +438,9 @@ int main(void) {
   connecting_without_waiting();
   accepting_without_waiting();
   a_request_is_accepted_or_rejected();
+  receives_peek_and_wait_for_all();
+  registered_memory_is_sent_without_a_copy();
+  the_peer_writes_to_a_mapped_buffer();
+  one_queue_has_the_events_of_listeners_and_streams();
   return 0;
 }

@@ -23,6 +23,9 @@ typedef struct weft_connection_options {
   uint32_t inline_bytes;  /* the largest send with WEFT_COPIED (0) */
   uint8_t read_depth;     /* outstanding reads in each direction (4) */
   uint8_t advertisements; /* 1 enables weft_connection_advertise(), if both sides set it */
+  /* A connection whose protection domain is shared: buffers of one of them can be used in requests
+   * of the other. Used during the call only; null: a domain of its own. */
+  weft_connection* domain_of;
 } weft_connection_options;
 #define WEFT_CONNECTION_OPTIONS \
   { .size = sizeof(weft_connection_options) }
@@ -36,9 +39,9 @@ enum {
   WEFT_SOLICITED = 2,  /* the peer's completion is a solicited event */
   WEFT_FENCE = 4,      /* the request waits for the reads that were posted before it */
   WEFT_COPIED = 8,     /* the bytes are copied during the call; at most `inline_bytes` */
-  /* of sends, writes and reads: the connection keeps the buffer and its memory until the request
-   * has completed, also if weft_buffer_free() is called before; with WEFT_UNSIGNALED until a later
-   * request has completed */
+  /* the connection keeps the buffer and its memory until the request has completed, also if
+   * weft_buffer_free() is called before; with WEFT_UNSIGNALED until a later request has completed
+   */
   WEFT_KEEP = 16
 };
 
@@ -103,6 +106,26 @@ WEFT_C_API int weft_connection_next(weft_connection_listener* listener,
  * -ECONNREFUSED if the peer has rejected. After a failure the connection can only be freed. */
 WEFT_C_API int weft_connection_establish(weft_connection* connection, const void* private_data,
                                          size_t private_data_bytes, int timeout_ms);
+/* The same without blocking, for programs with an event loop: begin, then call
+ * weft_connection_await_established() with timeout 0 whenever weft_connection_establishing_fd() is
+ * readable. The private data is copied. Until the connection is established, all other calls but
+ * weft_connection_free(), which abandons the attempt, return -ENOTCONN. */
+WEFT_C_API int weft_connection_start_establishing(weft_connection* connection,
+                                                  const void* private_data,
+                                                  size_t private_data_bytes);
+/* Begins to connect in one step, without weft_connection_prepare(). The name of a host is looked up
+ * in a thread of the library. */
+WEFT_C_API int weft_connection_start_connecting(weft_connection** connection, const char* host,
+                                                uint16_t port,
+                                                const weft_connection_options* options,
+                                                const void* private_data,
+                                                size_t private_data_bytes);
+/* Waits until what has begun is established: -EAGAIN at the timeout, and the attempt goes on. Other
+ * errors are those of weft_connection_establish(). 0 if it was established before. */
+WEFT_C_API int weft_connection_await_established(weft_connection* connection, int timeout_ms);
+/* A descriptor for poll(2), readable while weft_connection_await_established() may get on. It
+ * changes with the steps: ask for it again after each call that returns -EAGAIN. */
+WEFT_C_API int weft_connection_establishing_fd(weft_connection* connection);
 /* Rejects the peer of a connection from weft_connection_next(), which can only be freed then.
  * Freeing one that was neither established nor rejected rejects it. */
 WEFT_C_API int weft_connection_reject(weft_connection* connection, const void* private_data,
@@ -207,6 +230,10 @@ WEFT_C_API int weft_connection_advertise(weft_connection* connection, weft_buffe
  * connection has ended. */
 WEFT_C_API int weft_connection_await_advertisement(weft_connection* connection,
                                                    weft_remote_buffer* remote, int timeout_ms);
+/* A descriptor for poll(2), readable when it is time to call weft_connection_await_advertisement()
+ * with timeout 0; if that finds nothing, the next time is within 2 ms. Call it once before the
+ * first poll. */
+WEFT_C_API int weft_connection_advertisement_fd(weft_connection* connection);
 
 /* --- The end */
 
@@ -214,6 +241,9 @@ WEFT_C_API int weft_connection_await_advertisement(weft_connection* connection,
 WEFT_C_API int weft_connection_disconnect(weft_connection* connection);
 /* Waits for the end of the connection, by either side: -EAGAIN at the timeout. */
 WEFT_C_API int weft_connection_await_disconnect(weft_connection* connection, int timeout_ms);
+/* A descriptor for poll(2), readable when the connection may have ended, and always after its end;
+ * then call weft_connection_await_disconnect() with timeout 0. */
+WEFT_C_API int weft_connection_disconnect_fd(weft_connection* connection);
 /* Disconnects if that was not done, and frees the connection. */
 WEFT_C_API void weft_connection_free(weft_connection* connection);
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "weft/c/common.h"
+#include "weft/c/connection.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -13,6 +14,14 @@ extern "C" {
 typedef struct weft_stream weft_stream;
 typedef struct weft_stream_listener weft_stream_listener;
 typedef struct weft_stream_request weft_stream_request;
+typedef struct weft_stream_events weft_stream_events; /* a queue of events */
+
+/* How messages are transferred. Both sides must support the variant. */
+typedef enum weft_stream_variant {
+  WEFT_STREAM_AUTOMATIC = 0, /* the next one, if both devices support it */
+  WEFT_STREAM_IMMEDIATE = 1, /* RDMA writes with immediate */
+  WEFT_STREAM_WRITE_AND_SEND = 2
+} weft_stream_variant;
 
 typedef struct weft_stream_options {
   size_t size; /* of this structure */
@@ -34,6 +43,10 @@ typedef struct weft_stream_options {
   uint32_t receive_queue;
   int64_t spin_us;    /* how long a call polls before it blocks (50); below 0: never */
   uint32_t linger_ms; /* how long weft_stream_free() may wait (5000) */
+  /* How many of its buffers the peer may map, for this side to write to: at most 255. */
+  uint32_t mapped_buffers;
+  int32_t variant;   /* a weft_stream_variant */
+  uint8_t ipv6_only; /* 1: a listener on an IPv6 address does not accept IPv4 peers */
 } weft_stream_options;
 #define WEFT_STREAM_OPTIONS \
   { .size = sizeof(weft_stream_options) }
@@ -75,6 +88,14 @@ WEFT_C_API ssize_t weft_stream_send(weft_stream* stream, const void* bytes, size
  * end of the stream, again and again; -EAGAIN at the timeout. */
 WEFT_C_API ssize_t weft_stream_receive(weft_stream* stream, void* into, size_t count,
                                        int timeout_ms);
+/* Flags of weft_stream_receive_with(). */
+enum {
+  WEFT_STREAM_PEEK = 1,    /* the bytes can be received again */
+  WEFT_STREAM_WAIT_ALL = 2 /* wait until there are `count` bytes, the end, or the timeout */
+};
+/* weft_stream_receive() with flags, as those of recv(2). */
+WEFT_C_API ssize_t weft_stream_receive_with(weft_stream* stream, void* into, size_t count,
+                                            int flags, int timeout_ms);
 /* Bytes that can be received without waiting. */
 WEFT_C_API size_t weft_stream_available(weft_stream* stream);
 /* Receiving without a copy: waits as weft_stream_receive(), and sets `*bytes` to where bytes have
@@ -85,6 +106,33 @@ WEFT_C_API size_t weft_stream_available(weft_stream* stream);
 WEFT_C_API ssize_t weft_stream_view(weft_stream* stream, const void** bytes, int timeout_ms);
 /* The first `count` bytes of the last view are received. -EINVAL if it has fewer. */
 WEFT_C_API int weft_stream_consume(weft_stream* stream, size_t count);
+
+/* Sending without a copy: registers memory of the program, which must outlive the buffer. -ENOTCONN
+ * while the stream has no device yet: before it is connected. */
+WEFT_C_API int weft_stream_register(weft_stream* stream, void* memory, size_t bytes,
+                                    weft_buffer** buffer);
+/* Sends a part of a registered buffer, as weft_stream_send(). When this returns, the bytes may be
+ * changed. */
+WEFT_C_API ssize_t weft_stream_send_registered(weft_stream* stream, weft_buffer* buffer,
+                                               size_t offset, size_t count, int timeout_ms);
+
+/* --- Mapped buffers (rsocket(7) calls this iomap): memory that the peer writes to directly */
+
+/* Lets the peer write to `memory`, which it addresses by `offset`; with -1 the stream chooses one.
+ * Returns the offset, which the peer can use when it has received what this side sends behind it.
+ * The memory must stay valid until it is unmapped or the stream is closed. The peer's
+ * `mapped_buffers` is the limit: -ENOBUFS beyond it. */
+WEFT_C_API int64_t weft_stream_map(weft_stream* stream, void* memory, size_t bytes, int64_t offset,
+                                   int timeout_ms);
+/* Ends a mapping; `memory` must be the whole of it. The peer cannot write there any more when this
+ * returns 0. -EINVAL if it is not mapped, -EAGAIN at the timeout. */
+WEFT_C_API int weft_stream_unmap(weft_stream* stream, void* memory, size_t bytes, int timeout_ms);
+/* Writes to a buffer that the peer has mapped, in order with what is sent. Returns as
+ * weft_stream_send(); -EFAULT if these offsets are not mapped. */
+WEFT_C_API ssize_t weft_stream_write_mapped(weft_stream* stream, const void* bytes, size_t count,
+                                            uint64_t offset, int timeout_ms);
+
+/* --- Descriptors, and the end */
 
 /* A descriptor for poll(2): readable while bytes, the end or a failure can be received, while the
  * result of connecting was not asked for, and when a send that was short or -EAGAIN can go on. It
@@ -144,8 +192,48 @@ WEFT_C_API int weft_stream_request_reject(weft_stream_request* request, const vo
 WEFT_C_API uint16_t weft_stream_listener_port(weft_stream_listener* listener);
 /* A descriptor for poll(2), readable while a peer may be waiting. It belongs to the listener. */
 WEFT_C_API int weft_stream_listener_fd(weft_stream_listener* listener);
-/* Streams that were accepted are not affected. */
+/* Streams that were accepted are not affected. Requests that are still in a queue of events can be
+ * accepted. */
 WEFT_C_API void weft_stream_listener_free(weft_stream_listener* listener);
+
+/* --- Events of many streams and listeners in one queue, for several threads if they like */
+
+typedef enum weft_stream_event_type {
+  WEFT_STREAM_CONNECT_REQUEST = 0, /* a peer wants to connect to the listener: see `request` */
+  WEFT_STREAM_CONNECTED = 1,
+  WEFT_STREAM_FAILED = 2, /* the stream could not be connected: see `error_number` */
+  /* The peer has sent its last byte or, with an error number, the connection is lost. Reported once
+   * for a stream. */
+  WEFT_STREAM_SHUTDOWN = 3
+} weft_stream_event_type;
+
+/* Set `size` before the call: members that the library does not have are 0. */
+typedef struct weft_stream_event {
+  size_t size;  /* of this structure */
+  int32_t type; /* a weft_stream_event_type */
+  int32_t error_number;
+  uint64_t cookie;              /* that was passed when the listener or stream was attached */
+  weft_stream_request* request; /* to be accepted or rejected, which frees it; otherwise null */
+} weft_stream_event;
+#define WEFT_STREAM_EVENT \
+  { .size = sizeof(weft_stream_event) }
+
+WEFT_C_API int weft_stream_events_new(weft_stream_events** events);
+/* Waits for the next event: -EAGAIN at the timeout. Each event goes to one of the threads that
+ * wait. */
+WEFT_C_API int weft_stream_events_next(weft_stream_events* events, weft_stream_event* event,
+                                       int timeout_ms);
+/* A descriptor for poll(2), readable while there is an event. It belongs to the queue. */
+WEFT_C_API int weft_stream_events_fd(weft_stream_events* events);
+/* Requests that were not taken from the queue are rejected when nothing is attached to it any more.
+ */
+WEFT_C_API void weft_stream_events_free(weft_stream_events* events);
+/* From now on the events of the stream, or the requests of the listener, go to the queue; null ends
+ * that. A listener that is attached must not be used with weft_stream_next() and
+ * weft_stream_accept(). */
+WEFT_C_API int weft_stream_attach(weft_stream* stream, weft_stream_events* events, uint64_t cookie);
+WEFT_C_API int weft_stream_listener_attach(weft_stream_listener* listener,
+                                           weft_stream_events* events, uint64_t cookie);
 
 #ifdef __cplusplus
 }
