@@ -6,6 +6,7 @@ model from the server's memory, and write into a place of their own there. Needs
 """
 
 import threading
+from typing import List
 
 import numpy
 from weft.connection import Access, Listener, Options, connect
@@ -58,7 +59,7 @@ def work(port, seed):
 
 if __name__ == "__main__":
     with Listener("127.0.0.1", options=OPTIONS) as listener:
-        results = []
+        results: List[numpy.ndarray] = []
         threads = [threading.Thread(target=serve, args=(listener, results))]
         threads += [threading.Thread(target=work, args=(listener.port, i)) for i in range(WORKERS)]
         for thread in threads:

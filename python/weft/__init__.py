@@ -1,8 +1,8 @@
 """RDMA on any Linux machine: connections, messages, streams, and the analysis of captures.
 
 `weft.connection`, `weft.message` and `weft.stream` are the layers of the library; `weft.aio` has
-messages and streams for asyncio; `weft.capture` reads captures by the program `weft`. The device is
-embedded: no hardware, privileges or kernel module are needed.
+them for asyncio; `weft.capture` reads captures by the program `weft`. The device is embedded: no
+hardware, privileges or kernel module are needed.
 
 `weft.capture` works without the shared library, which is loaded by the other modules.
 """

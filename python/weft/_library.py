@@ -25,7 +25,7 @@ _SLICE_MS = 200
 
 class ConnectionOptions(Structure):
     _fields_ = [("size", c_size_t), ("queue_depth", c_uint32), ("inline_bytes", c_uint32),
-                ("read_depth", c_uint8), ("advertisements", c_uint8)]
+                ("read_depth", c_uint8), ("advertisements", c_uint8), ("domain_of", c_void_p)]
 
 
 class RemoteBufferStructure(Structure):
@@ -87,7 +87,13 @@ class StreamOptions(Structure):
                 ("keepalive_idle_ms", c_uint32), ("keepalive_interval_ms", c_uint32),
                 ("keepalive_probes", c_uint32), ("private_data", c_char_p),
                 ("private_data_bytes", c_size_t), ("send_queue", c_uint32),
-                ("receive_queue", c_uint32), ("spin_us", c_int64), ("linger_ms", c_uint32)]
+                ("receive_queue", c_uint32), ("spin_us", c_int64), ("linger_ms", c_uint32),
+                ("mapped_buffers", c_uint32), ("variant", c_int32), ("ipv6_only", c_uint8)]
+
+
+class StreamEvent(Structure):
+    _fields_ = [("size", c_size_t), ("type", c_int32), ("error_number", c_int32),
+                ("cookie", c_uint64), ("request", c_void_p)]
 
 
 class StreamStatistics(Structure):
@@ -100,7 +106,7 @@ class StreamStatistics(Structure):
 # A function of the library is declared by its result and its parameters. `h` is a handle, `H` a
 # pointer to a handle, `p` a pointer, `P` a pointer to a structure, `s` a string.
 _TYPES = {"h": c_void_p, "H": POINTER(c_void_p), "p": c_void_p, "P": c_void_p, "s": c_char_p,
-          "i": c_int, "I": c_int32, "w": c_uint16, "u": c_uint32, "q": c_uint64, "n": c_size_t,
+          "i": c_int, "I": c_int32, "w": c_uint16, "u": c_uint32, "q": c_uint64, "l": c_int64, "n": c_size_t,
           "z": c_ssize_t, "N": POINTER(c_size_t), "Q": POINTER(c_uint64), "v": None,
           "r": RemoteBufferStructure, "R": POINTER(RemoteBufferStructure)}
 _FUNCTIONS = {
@@ -110,6 +116,9 @@ _FUNCTIONS = {
     "connection_peer_private_data": "phN", "connection_local_address": "ihsn",
     "connection_peer_address": "ihsn", "connection_listener_port": "wh",
     "connection_listener_fd": "ih", "connection_listener_free": "vh",
+    "connection_start_connecting": "iHswPsn", "connection_start_establishing": "ihsn",
+    "connection_await_established": "ihi", "connection_establishing_fd": "ih",
+    "connection_advertisement_fd": "ih", "connection_disconnect_fd": "ih",
     "buffer_register": "ihpniH", "buffer_remote": "rh", "buffer_free": "vh",
     "post_receive": "ihhnnq", "post_send": "ihhnnqi", "post_write": "ihhnnRqqi",
     "post_read": "ihhnnRqqi", "post_send_with_immediate": "ihhnnuqi",
@@ -125,7 +134,8 @@ _FUNCTIONS = {
     "link_send": "ihpnuqiQ", "link_is_writable": "ih", "link_max_message_bytes": "qh",
     "link_peer_private_data": "phN", "link_local_address": "ihsn", "link_peer_address": "ihsn",
     "link_get_statistics": "ihP", "message_keep": "iPH", "message_buffer_data": "ph",
-    "message_buffer_size": "nh", "message_buffer_free": "vh", "link_disconnect": "ih", "link_finish": "ih", "link_free": "vh",
+    "message_buffer_size": "nh", "message_buffer_free": "vh", "link_disconnect": "ih",
+    "link_finish": "ih", "link_free": "vh",
     "stream_start_connecting": "iHswP", "stream_await_connected": "ihi", "stream_send": "zhpni",
     "stream_receive": "zhpni", "stream_available": "nh", "stream_view": "zhPi",
     "stream_consume": "ihn", "stream_fd": "ih", "stream_send_fd": "ih", "stream_finish": "ih",
@@ -135,7 +145,11 @@ _FUNCTIONS = {
     "stream_next": "ihHi", "stream_request_private_data": "phN",
     "stream_request_peer_address": "ihsn", "stream_request_accept": "ihHP",
     "stream_request_reject": "ihsn", "stream_get_statistics": "ihP",
-    "stream_listener_port": "wh", "stream_listener_fd": "ih", "stream_listener_free": "vh",
+    "stream_receive_with": "zhpnii", "stream_register": "ihpnH",
+    "stream_send_registered": "zhhnni", "stream_map": "lhpnli", "stream_unmap": "ihpni",
+    "stream_write_mapped": "zhpnqi", "stream_events_new": "iH", "stream_events_next": "ihPi",
+    "stream_events_fd": "ih", "stream_events_free": "vh", "stream_attach": "ihhq",
+    "stream_listener_attach": "ihhq", "stream_listener_port": "wh", "stream_listener_fd": "ih", "stream_listener_free": "vh",
 }
 
 
@@ -171,13 +185,13 @@ def milliseconds(timeout: Optional[float]) -> int:
     return max(0, min(int(timeout * 1000 + 0.999), 2**31 - 1))
 
 
-def retried(call: Callable[[int], int], timeout: Optional[float], again: int) -> int:
+def retried(call: Callable[[int], Any], timeout: Optional[float], again: int) -> int:
     """Calls a function with short timeouts until it returns something else than `-again`, or the
     timeout has passed. Then returns the last result."""
     end = None if timeout is None else time.monotonic() + timeout
     while True:
         left = _SLICE_MS if end is None else milliseconds(end - time.monotonic())
-        result = call(min(left, _SLICE_MS))
+        result = int(call(min(left, _SLICE_MS)))
         if result != -again or (end is not None and time.monotonic() >= end):
             return result
 

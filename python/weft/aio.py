@@ -1,11 +1,12 @@
-"""Messages and streams for asyncio.
+"""Connections, messages and streams for asyncio.
 
     async with await weft.aio.connect_link("192.0.2.1", 7174) as link:
         await link.send(b"hello")
         answer = await link.receive()
 
 All calls belong to the thread of the event loop that the object was made in. Cancelling a receive
-loses nothing; a cancelled send of a stream may have sent a part.
+loses nothing; a cancelled send of a stream may have sent a part. Cancelling a request of a
+connection does not take it back: it stays posted, and the connection keeps its buffer.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ import ipaddress
 import socket
 from typing import Any, AsyncIterator, Callable, Deque, Dict, List, Optional, Set
 
+from . import connection as _connection
 from . import message as _message
 from . import stream as _stream
 from ._memory import Memory
+from .connection import Access, Buffer, Flags, Outcome, Queue, RemoteBuffer
 from .errors import Error, NotConnected, Timeout, WouldBlock, error_of
 from .message import EndedBy, Handlers, Limits, Message, Sent
 
-__all__ = ["Link", "LinkListener", "Stream", "StreamListener", "connect_link", "connect_stream",
-           "listen_links", "listen_streams"]
+__all__ = ["Connection", "ConnectionListener", "Link", "LinkListener", "Stream", "StreamListener",
+           "connect_connection", "connect_link", "connect_stream", "listen_connections",
+           "listen_links", "listen_streams", "prepare_connection"]
 
 
 async def _address_of(host: str) -> str:
@@ -36,6 +40,11 @@ async def _address_of(host: str) -> str:
         pass
     found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return str(found[0][4][0])
+
+
+async def _in_thread(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Calls what may block for a moment."""
+    return await asyncio.get_running_loop().run_in_executor(None, call, *arguments)
 
 
 class _Engine:
@@ -338,6 +347,13 @@ class _Readiness:
         self._loop.add_reader(self._descriptor, self._on_readable)
         await self._signal.wait()
 
+    async def wait_once(self) -> None:
+        """For a descriptor that nothing else waits for, and that may be closed afterwards."""
+        try:
+            await self.wait()
+        finally:
+            self.stop()
+
 
 class Stream:
     """A byte stream, from `connect_stream` or `StreamListener`."""
@@ -379,15 +395,52 @@ class Stream:
             done += got
         return bytes(room)
 
+    async def view(self) -> memoryview:
+        """Receives without a copy: see `weft.stream.Stream.view`. An empty view is the end."""
+        return memoryview(await self._retried(lambda: self._stream.view(0)))
+
+    def consume(self, size: int) -> None:
+        """The first `size` bytes of the last `view` are received; all views of it must be
+        released."""
+        self._stream.consume(size)
+
+    async def _send_all(self, size: int, send: Callable[[int], int]) -> None:
+        done = 0
+        while done < size:
+            try:
+                done += send(done)
+            except Timeout:
+                await self._room.wait()
+
     async def send(self, data: Any) -> None:
         """Sends all bytes; waits while the buffer of the stream is full."""
         with Memory(data) as memory:
-            done = 0
-            while done < memory.size:
-                try:
-                    done += self._stream._send(memory, done, 0)
-                except Timeout:
-                    await self._room.wait()
+            await self._send_all(memory.size, lambda done: self._stream._send(memory, done, 0))
+
+    def register(self, memory: Any) -> Buffer:
+        """Registers the memory of an object for `send_registered`."""
+        return self._stream.register(memory)
+
+    async def send_registered(self, buffer: Buffer, offset: int = 0,
+                              size: Optional[int] = None) -> None:
+        """Sends all of a part of a registered buffer, without a copy."""
+        count = len(buffer) - offset if size is None else size
+        await self._send_all(count, lambda done: self._stream.send_registered(
+            buffer, offset + done, count - done, 0))
+
+    async def map_buffer(self, memory: Any, offset: int = -1) -> int:
+        """Lets the peer write to an object: see `weft.stream.Stream.map_buffer`."""
+        return int(await _in_thread(self._stream.map_buffer, memory, offset))
+
+    async def unmap_buffer(self, memory: Any) -> None:
+        """Ends a mapping."""
+        await _in_thread(self._stream.unmap_buffer, memory)
+
+    async def write_mapped(self, data: Any, offset: int) -> None:
+        """Writes all bytes to a buffer that the peer has mapped."""
+        view = memoryview(data).cast("B")
+        await self._send_all(len(view), lambda done: self._stream.write_mapped(
+            view[done:], offset + done, 0))
 
     @property
     def peer_address(self) -> str:
@@ -415,7 +468,7 @@ class Stream:
         """Ends the stream. Returns whether the peer's device has everything that was sent; waits
         for that until the linger time. May be called twice."""
         self._stop_waiting()
-        return await asyncio.get_running_loop().run_in_executor(None, self._stream.close, linger)
+        return bool(await _in_thread(self._stream.close, linger))
 
     async def __aenter__(self) -> "Stream":
         return self
@@ -481,3 +534,313 @@ async def listen_streams(host: str = "", port: int = 0,
                          backlog: int = 0) -> StreamListener:
     """Listens for streams. An empty host is any local address, and port 0 a free port."""
     return StreamListener(_stream.Listener(host, port, options, backlog))
+
+
+class _Requests:
+    """The requests of one queue of a connection, and the coroutines that wait for them."""
+
+    def __init__(self, connection: _connection.Connection, queue: Queue) -> None:
+        self._connection = connection
+        self._queue = queue
+        self._futures: Dict[int, "asyncio.Future[Outcome]"] = {}
+        self._room = _Signal()
+        self._loop = asyncio.get_running_loop()
+        self._descriptor = -1
+
+    def start(self) -> None:
+        """The connection is established: outcomes are collected from now on."""
+        self._descriptor = self._connection.fileno(self._queue)
+        if self._futures:
+            self._watch()
+
+    def posted(self, id: int) -> "asyncio.Future[Outcome]":
+        """The future of a request."""
+        future = self._futures[id] = self._loop.create_future()
+        if self._descriptor >= 0 and len(self._futures) == 1:
+            self._watch()
+        return future
+
+    async def post(self, call: Callable[[], int]) -> Outcome:
+        """Posts as soon as there is room in the queue, and waits for the outcome."""
+        while True:
+            try:
+                future = self.posted(call())
+                break
+            except Error as error:
+                if error.errno != errno.ENOMEM or not self._futures:
+                    raise
+            await self._room.wait()
+        return (await future).check()
+
+    def _watch(self) -> None:
+        self._loop.add_reader(self._descriptor, self._collect)
+        self._collect()  # the descriptor becomes readable for what comes after this
+
+    def _collect(self) -> None:
+        while True:
+            found = self._connection._take(self._queue, 64, 0)
+            for outcome in found:
+                future = self._futures.pop(outcome.id, None)
+                if future is not None and not future.done():
+                    future.set_result(outcome)
+            if not found:
+                break
+            self._room.set()
+        if not self._futures:
+            self._loop.remove_reader(self._descriptor)
+
+    def stop(self) -> None:
+        """The connection is closed."""
+        if self._descriptor >= 0:
+            self._loop.remove_reader(self._descriptor)
+        futures, self._futures = self._futures, {}
+        for future in futures.values():
+            if not future.done():
+                future.set_exception(NotConnected(errno.ENOTCONN, "the connection was closed"))
+        self._room.set()
+
+
+class Connection:
+    """A connection, from `connect_connection`, `prepare_connection` or `ConnectionListener`. Its
+    requests return their outcome, or raise an Error if they fail. Any number of coroutines may use
+    it."""
+
+    def __init__(self, connection: _connection.Connection) -> None:
+        self._connection = connection
+        self._requests = {queue: _Requests(connection, queue) for queue in Queue}
+        self._advertisements: Optional[_Readiness] = None
+        self._disconnection: Optional[_Readiness] = None
+
+    async def establish(self, private_data: bytes = b"") -> "Connection":
+        """Connects or accepts, and waits for the result."""
+        self._connection.start_establishing(private_data)
+        return await self._until_established()
+
+    async def _until_established(self) -> "Connection":
+        try:
+            while True:
+                try:
+                    self._connection.await_established(0)
+                    break
+                except Timeout:
+                    pass
+                await _Readiness(self._connection.establishing_fileno()).wait_once()
+            for requests in self._requests.values():
+                requests.start()
+            self._advertisements = _Readiness(self._connection.advertisement_fileno())
+            self._disconnection = _Readiness(self._connection.disconnect_fileno())
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def reject(self, private_data: bytes = b"") -> None:
+        """Rejects the peer of a connection from `ConnectionListener.next`."""
+        self._connection.reject(private_data)
+
+    @property
+    def peer_private_data(self) -> bytes:
+        """What the peer's program sent with its request or acceptance."""
+        return self._connection.peer_private_data
+
+    @property
+    def peer_address(self) -> str:
+        """Address and port of the peer."""
+        return self._connection.peer_address
+
+    def register(self, memory: Any, access: Access = Access.LOCAL) -> Buffer:
+        """Registers the memory of an object with the buffer protocol."""
+        return self._connection.register(memory, access)
+
+    def allocate(self, size: int, access: Access = Access.LOCAL) -> Buffer:
+        """A buffer of zero bytes on pages of its own."""
+        return self._connection.allocate(size, access)
+
+    # --- Requests
+
+    def post_receive(self, buffer: Buffer, offset: int = 0,
+                     size: Optional[int] = None) -> "asyncio.Future[Outcome]":
+        """Posts a receive at once, also before the connection is established, and returns the
+        future of its outcome, which may be a failure."""
+        id = self._connection.post_receive(buffer, offset, size)
+        return self._requests[Queue.RECEIVES].posted(id)
+
+    async def receive(self, buffer: Buffer, offset: int = 0,
+                      size: Optional[int] = None) -> Outcome:
+        """Posts a receive, and waits for a send of the peer."""
+        return await self._requests[Queue.RECEIVES].post(
+            lambda: self._connection.post_receive(buffer, offset, size))
+
+    async def _send(self, flags: Flags, post: Callable[[], int]) -> Outcome:
+        if flags & Flags.UNSIGNALED:
+            raise ValueError("a request without an outcome cannot be awaited")
+        return await self._requests[Queue.SENDS].post(post)
+
+    async def send(self, buffer: Buffer, offset: int = 0, size: Optional[int] = None,
+                   flags: Flags = Flags.NONE) -> Outcome:
+        """Sends a part of a buffer."""
+        return await self._send(flags, lambda: self._connection.post_send(
+            buffer, offset, size, flags))
+
+    async def write(self, buffer: Buffer, remote: RemoteBuffer, remote_offset: int = 0,
+                    offset: int = 0, size: Optional[int] = None,
+                    flags: Flags = Flags.NONE) -> Outcome:
+        """Writes a part of a buffer into one of the peer."""
+        return await self._send(flags, lambda: self._connection.post_write(
+            buffer, remote, remote_offset, offset, size, flags))
+
+    async def read(self, buffer: Buffer, remote: RemoteBuffer, remote_offset: int = 0,
+                   offset: int = 0, size: Optional[int] = None,
+                   flags: Flags = Flags.NONE) -> Outcome:
+        """Reads a part of a buffer of the peer into a part of this one."""
+        return await self._send(flags, lambda: self._connection.post_read(
+            buffer, remote, remote_offset, offset, size, flags))
+
+    async def send_with_immediate(self, buffer: Buffer, immediate: int, offset: int = 0,
+                                  size: Optional[int] = None,
+                                  flags: Flags = Flags.NONE) -> Outcome:
+        """Sends with 32 bits, which the peer finds in its outcome."""
+        return await self._send(flags, lambda: self._connection.post_send_with_immediate(
+            buffer, immediate, offset, size, flags))
+
+    async def write_with_immediate(self, buffer: Buffer, remote: RemoteBuffer, immediate: int,
+                                   remote_offset: int = 0, offset: int = 0,
+                                   size: Optional[int] = None,
+                                   flags: Flags = Flags.NONE) -> Outcome:
+        """Writes, and completes one of the peer's receives with 32 bits."""
+        return await self._send(flags, lambda: self._connection.post_write_with_immediate(
+            buffer, remote, immediate, remote_offset, offset, size, flags))
+
+    async def send_with_invalidate(self, buffer: Buffer, rkey: int, offset: int = 0,
+                                   size: Optional[int] = None,
+                                   flags: Flags = Flags.NONE) -> Outcome:
+        """Sends, and invalidates an rkey of the peer."""
+        return await self._send(flags, lambda: self._connection.post_send_with_invalidate(
+            buffer, rkey, offset, size, flags))
+
+    async def fetch_and_add(self, buffer: Buffer, remote: RemoteBuffer, addend: int,
+                            remote_offset: int = 0, offset: int = 0,
+                            flags: Flags = Flags.NONE) -> Outcome:
+        """Adds to eight bytes of the peer; their value before is in eight bytes of the buffer."""
+        return await self._send(flags, lambda: self._connection.post_fetch_and_add(
+            buffer, remote, addend, remote_offset, offset, flags))
+
+    async def compare_and_swap(self, buffer: Buffer, remote: RemoteBuffer, expected: int,
+                               desired: int, remote_offset: int = 0, offset: int = 0,
+                               flags: Flags = Flags.NONE) -> Outcome:
+        """Stores `desired` in eight bytes of the peer if they are `expected`."""
+        return await self._send(flags, lambda: self._connection.post_compare_and_swap(
+            buffer, remote, expected, desired, remote_offset, offset, flags))
+
+    # --- Advertising, and the end
+
+    def advertise(self, buffer: Buffer, tag: int = 0) -> None:
+        """Names a buffer to the peer, which takes it by `await_advertisement`."""
+        self._connection.advertise(buffer, tag)
+
+    async def await_advertisement(self) -> RemoteBuffer:
+        """Waits for the next buffer that the peer advertises."""
+        found: RemoteBuffer = await self._until(self._advertisements,
+                                                lambda: self._connection.await_advertisement(0))
+        return found
+
+    async def await_disconnect(self) -> None:
+        """Waits until one side has ended the connection."""
+        await self._until(self._disconnection, lambda: self._connection.await_disconnect(0))
+
+    async def _until(self, readiness: Optional[_Readiness], call: Callable[[], Any]) -> Any:
+        while True:
+            try:
+                return call()
+            except Timeout:
+                pass
+            if readiness is not None:
+                await readiness.wait()
+
+    def disconnect(self) -> None:
+        """Ends the connection; posted requests are flushed on both sides."""
+        self._connection.disconnect()
+
+    def close(self) -> None:
+        """Disconnects if that was not done, and frees the connection. Coroutines that wait for
+        requests raise NotConnected. May be called twice."""
+        for requests in self._requests.values():
+            requests.stop()
+        for readiness in (self._advertisements, self._disconnection):
+            if readiness is not None:
+                readiness.stop()
+        self._advertisements = self._disconnection = None
+        self._connection.close()
+
+    async def __aenter__(self) -> "Connection":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+
+async def connect_connection(host: str, port: int,
+                             options: _connection.Options = _connection.Options(),
+                             private_data: bytes = b"") -> Connection:
+    """Connects, and waits for the result. Use `asyncio.wait_for` for a timeout of one's own."""
+    started = _connection.start_connecting(host, port, options, private_data)
+    return await Connection(started)._until_established()
+
+
+async def prepare_connection(host: str, port: int,
+                             options: _connection.Options = _connection.Options()) -> Connection:
+    """Resolves the peer and creates the queues, so that receives can be posted before
+    `Connection.establish` connects."""
+    return Connection(await _in_thread(_connection.prepare, host, port, options))
+
+
+class ConnectionListener:
+    """Listens for connections, from `listen_connections`. Iterating accepts peers until it is
+    closed."""
+
+    def __init__(self, listener: _connection.Listener) -> None:
+        self._listener = listener
+        self._readiness = _Readiness(listener.fileno())
+        self.port = listener.port
+
+    async def next(self) -> Connection:
+        """Waits for the next peer. Its connection is prepared: post receives, then `establish` or
+        `reject`."""
+        while True:
+            try:
+                return Connection(self._listener.next(0))
+            except Timeout:
+                await self._readiness.wait()
+
+    async def accept(self, private_data: bytes = b"") -> Connection:
+        """Waits for the next peer, accepts it, and waits until the connection is established."""
+        return await (await self.next()).establish(private_data)
+
+    async def __aiter__(self) -> AsyncIterator[Connection]:
+        while True:
+            try:
+                connection = await self.accept()
+            except ValueError:
+                return
+            except Error:
+                continue  # this peer has left; others come
+            yield connection
+
+    def close(self) -> None:
+        """Stops listening. Connections are not affected. May be called twice."""
+        if self._listener._handle:
+            self._readiness.stop()
+            self._listener.close()
+
+    async def __aenter__(self) -> "ConnectionListener":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+
+async def listen_connections(host: str = "", port: int = 0,
+                             options: _connection.Options = _connection.Options(),
+                             backlog: int = 0) -> ConnectionListener:
+    """Listens for connections. An empty host is any local address, and port 0 a free port."""
+    return ConnectionListener(_connection.Listener(host, port, options, backlog))

@@ -19,7 +19,7 @@ import mmap
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, Deque, List, Optional, Tuple
+from typing import Any, Callable, Deque, List, Optional, Tuple
 
 from . import _library
 from ._library import CompletionStructure, RemoteBufferStructure, c, check
@@ -69,17 +69,20 @@ class Queue(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Options:
-    """Of a connection. 0 is the library's default. Both sides must set `advertisements`."""
+    """Of a connection. 0 is the library's default. Both sides must set `advertisements`. With
+    `domain_of`, another connection, the buffers of both can be used in requests of either."""
 
     queue_depth: int = 0
     inline_bytes: int = 0
     read_depth: int = 0
     advertisements: bool = False
+    domain_of: Optional["Connection"] = None
 
     def _structure(self) -> Any:
         return ctypes.byref(_library.ConnectionOptions(
             ctypes.sizeof(_library.ConnectionOptions), self.queue_depth, self.inline_bytes,
-            self.read_depth, int(self.advertisements)))
+            self.read_depth, int(self.advertisements),
+            self.domain_of._use() if self.domain_of else None))
 
 
 @dataclass(frozen=True)
@@ -149,15 +152,16 @@ def _outcome(one: Any) -> Outcome:
 class Buffer:
     """Registered memory, which belongs to `owner`: the object that was passed to `register`."""
 
-    def __init__(self, connection: "Connection", owner: Any, access: Access) -> None:
+    def __init__(self, owner: Any, access: Access,
+                 register: Callable[[int, int, Any], int]) -> None:
+        """By `register` of a connection or stream: `register` takes address, size and handle."""
         self._handle = ctypes.c_void_p()
         self._posted = 0
         self._memory = Memory(owner)
         if self._memory.readonly and access & Access.REMOTE_WRITE:
             raise BufferError("the peer cannot write to memory that is read-only")
         try:
-            check(c.buffer_register(connection._use(), self._memory.address, self._memory.size,
-                                    int(access), ctypes.byref(self._handle)))
+            check(register(self._memory.address, self._memory.size, ctypes.byref(self._handle)))
         except Error:
             self._memory.release()
             raise
@@ -239,6 +243,24 @@ class Connection:
         check(c.connection_establish(self._use(), private_data, len(private_data),
                                      _library.milliseconds(timeout)))
 
+    def start_establishing(self, private_data: bytes = b"") -> None:
+        """Begins to connect or to accept, and does not wait for the result. Until the connection is
+        established, all other calls but `await_established` and `close` raise NotConnected."""
+        check(c.connection_start_establishing(self._use(), private_data, len(private_data)))
+
+    def await_established(self, timeout: Optional[float] = None) -> None:
+        """Waits for the result of `start_connecting` or `start_establishing`."""
+        result = _library.retried(lambda ms: c.connection_await_established(self._use(), ms),
+                                  timeout, errno.EAGAIN)
+        if result == -errno.EAGAIN:
+            raise timeout_error("the connection was not established until the timeout")
+        check(result)
+
+    def establishing_fileno(self) -> int:
+        """A descriptor for poll(2), readable while `await_established` may get on. It changes: ask
+        for it again after each call that raises Timeout."""
+        return check(c.connection_establishing_fd(self._use()))
+
     def reject(self, private_data: bytes = b"") -> None:
         """Rejects the peer of a connection from `Listener.next`."""
         check(c.connection_reject(self._use(), private_data, len(private_data)))
@@ -264,11 +286,12 @@ class Connection:
         """Registers the memory of an object with the buffer protocol: bytes, bytearray, mmap, an
         array of numpy. Nothing is copied, and the object cannot be resized until the buffer is
         closed. Read-only memory can be sent from, and read by the peer."""
-        return Buffer(self, memory, access)
+        return Buffer(memory, access, lambda address, size, handle: int(c.buffer_register(
+            self._use(), address, size, int(access), handle)))
 
     def allocate(self, size: int, access: Access = Access.LOCAL) -> Buffer:
         """A buffer of zero bytes on pages of its own."""
-        return Buffer(self, mmap.mmap(-1, size), access)
+        return self.register(mmap.mmap(-1, size), access)
 
     # --- Requests. Each returns the id of its outcome. Without `size`, the part of the buffer from
     # `offset` on is used.
@@ -442,7 +465,17 @@ class Connection:
         check(result)
         return RemoteBuffer(remote.address, remote.bytes, remote.rkey, remote.tag)
 
+    def advertisement_fileno(self) -> int:
+        """A descriptor for poll(2), readable when it is time to call `await_advertisement` with
+        timeout 0. Call that once before the first poll."""
+        return check(c.connection_advertisement_fd(self._use()))
+
     # --- The end
+
+    def disconnect_fileno(self) -> int:
+        """A descriptor for poll(2), readable when the connection may have ended, and always after
+        its end; then call `await_disconnect` with timeout 0."""
+        return check(c.connection_disconnect_fd(self._use()))
 
     def disconnect(self) -> None:
         """Ends the connection; posted requests are flushed on both sides."""
@@ -491,6 +524,15 @@ def prepare(host: str, port: int, options: Options = Options(),
     handle = ctypes.c_void_p()
     check(c.connection_prepare(ctypes.byref(handle), _library.encoded(host), port,
                                options._structure(), _library.milliseconds(timeout)))
+    return Connection(handle)
+
+
+def start_connecting(host: str, port: int, options: Options = Options(),
+                     private_data: bytes = b"") -> Connection:
+    """Begins to connect, and does not wait for the result, nor for the look-up of a name."""
+    handle = ctypes.c_void_p()
+    check(c.connection_start_connecting(ctypes.byref(handle), _library.encoded(host), port,
+                                        options._structure(), private_data, len(private_data)))
     return Connection(handle)
 
 

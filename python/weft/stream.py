@@ -8,20 +8,42 @@
 from __future__ import annotations
 
 import ctypes
+import enum
 import errno
+import itertools
+import weakref
 from dataclasses import dataclass
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional, Union
 
 from . import _library
 from ._library import c, check
 from ._memory import Memory
+from .connection import Access, Buffer
 from .errors import Error, timeout_error
+
+
+class Variant(enum.IntEnum):
+    """How messages are transferred. AUTOMATIC: by immediates, if both devices support them."""
+
+    AUTOMATIC = 0
+    IMMEDIATE = 1
+    WRITE_AND_SEND = 2
+
+
+class ReceiveFlags(enum.IntFlag):
+    """As those of recv(2). PEEK: the bytes can be received again. WAIT_ALL: waits until all are
+    there, the stream ends, or the timeout passes."""
+
+    NONE = 0
+    PEEK = 1
+    WAIT_ALL = 2
 
 
 @dataclass(frozen=True)
 class Options:
     """Of a stream. 0 is the library's default. Times are in seconds. `spin_us`: how long a call of
-    the library polls before it blocks, in microseconds; below 0: never."""
+    the library polls before it blocks, in microseconds; below 0: never. `mapped_buffers`: how many
+    of its buffers the peer may map for this side."""
 
     send_buffer_bytes: int = 0
     receive_buffer_bytes: int = 0
@@ -34,6 +56,9 @@ class Options:
     receive_queue: int = 0
     spin_us: int = 0
     linger: float = 0
+    mapped_buffers: int = 0
+    variant: Variant = Variant.AUTOMATIC
+    ipv6_only: bool = False
 
     def _structure(self) -> Any:
         return ctypes.byref(_library.StreamOptions(
@@ -42,7 +67,8 @@ class Options:
             _library.milliseconds(self.keepalive_idle),
             _library.milliseconds(self.keepalive_interval), self.keepalive_probes,
             self.private_data, len(self.private_data), self.send_queue, self.receive_queue,
-            self.spin_us, _library.milliseconds(self.linger)))
+            self.spin_us, _library.milliseconds(self.linger), self.mapped_buffers,
+            int(self.variant), int(self.ipv6_only)))
 
 
 class Stream:
@@ -52,6 +78,7 @@ class Stream:
     def __init__(self, handle: ctypes.c_void_p) -> None:
         self._handle = handle
         self._view: Optional[memoryview] = None
+        self._mapped: List[Memory] = []
 
     def _use(self) -> ctypes.c_void_p:
         if not self._handle:
@@ -87,12 +114,7 @@ class Stream:
             done += got
             return got if offset + done == memory.size else -errno.EAGAIN
 
-        result = _library.retried(attempt, timeout, errno.EAGAIN)
-        if done:
-            return done
-        if result == -errno.EAGAIN:
-            raise timeout_error("the peer has taken no byte until the timeout")
-        return check(result)
+        return self._moved(_library.retried(attempt, timeout, errno.EAGAIN), done)
 
     def send_all(self, data: Any, timeout: Optional[float] = None) -> None:
         """Sends all bytes. Raises Timeout if `timeout` passes without one byte sent."""
@@ -101,22 +123,42 @@ class Stream:
             while done < memory.size:
                 done += self._send(memory, done, timeout)
 
-    def receive_into(self, memory: Any, timeout: Optional[float] = None) -> int:
+    def receive_into(self, memory: Any, timeout: Optional[float] = None,
+                     flags: ReceiveFlags = ReceiveFlags.NONE) -> int:
         """Receives into a writable object with the buffer protocol: waits for the first byte.
-        Returns how many there were, and 0 at the end of the stream, again and again."""
+        Returns how many there were, and 0 at the end of the stream, again and again. With PEEK the
+        call is not interrupted by signals."""
         with Memory(memory) as place:
             if place.readonly:
                 raise BufferError("nothing can be received into memory that is read-only")
-            result = _library.retried(lambda ms: c.stream_receive(
-                self._use(), place.address, place.size, ms), timeout, errno.EAGAIN)
+            done = 0
+
+            def attempt(limit: int) -> int:
+                nonlocal done
+                got = int(c.stream_receive_with(self._use(), place.address + done,
+                                                place.size - done, int(flags), limit))
+                # A part of WAIT_ALL: a call that is short was cut by its time, or is at the end.
+                if 0 < got < place.size - done and flags == ReceiveFlags.WAIT_ALL:
+                    done += got
+                    return -errno.EAGAIN
+                return got + done if got >= 0 else got
+
+            if flags & ReceiveFlags.PEEK:
+                # In one call: the parts of several would be the same bytes.
+                result = attempt(_library.milliseconds(timeout))
+            else:
+                result = _library.retried(attempt, timeout, errno.EAGAIN)
         if result == -errno.EAGAIN:
+            if done:
+                return done
             raise timeout_error("no byte has arrived until the timeout")
         return check(result)
 
-    def receive(self, size: int, timeout: Optional[float] = None) -> bytes:
+    def receive(self, size: int, timeout: Optional[float] = None,
+                flags: ReceiveFlags = ReceiveFlags.NONE) -> bytes:
         """Receives up to `size` bytes; b"" is the end of the stream."""
         room = bytearray(size)
-        return bytes(memoryview(room)[:self.receive_into(room, timeout)])
+        return bytes(memoryview(room)[:self.receive_into(room, timeout, flags)])
 
     def view(self, timeout: Optional[float] = None) -> memoryview:
         """Receives without a copy: waits for bytes, and returns those that lie side by side where
@@ -130,8 +172,8 @@ class Stream:
         if result == -errno.EAGAIN:
             raise timeout_error("no byte has arrived until the timeout")
         size = check(result)
-        place = (ctypes.c_ubyte * size).from_address(at.value) if size else b""
-        self._view = memoryview(place).cast("B").toreadonly()
+        place = (ctypes.c_ubyte * size).from_address(at.value) if at.value and size else b""
+        self._view = memoryview(place).cast("B").toreadonly()  # type: ignore[arg-type]
         return self._view
 
     def consume(self, size: int) -> None:
@@ -144,6 +186,95 @@ class Stream:
         if self._view is not None:
             self._view.release()
             self._view = None
+
+    # --- Memory that is sent from, or written to, where it is
+
+    def register(self, memory: Any) -> Buffer:
+        """Registers the memory of an object with the buffer protocol for `send_registered`. Raises
+        NotConnected before the stream is connected."""
+        return Buffer(memory, Access.LOCAL, lambda address, size, handle: int(c.stream_register(
+            self._use(), address, size, handle)))
+
+    def send_registered(self, buffer: Buffer, offset: int = 0, size: Optional[int] = None,
+                        timeout: Optional[float] = None) -> int:
+        """Sends a part of a registered buffer without a copy. Returns as `send` does; the memory
+        may be changed then."""
+        end = len(buffer) if size is None else offset + size
+        if not 0 <= offset <= end <= len(buffer):
+            raise IndexError(f"bytes {offset} to {end} are not within {len(buffer)} bytes")
+        done = 0
+
+        def attempt(limit: int) -> int:
+            nonlocal done
+            got = int(c.stream_send_registered(self._use(), buffer._use(), offset + done,
+                                               end - offset - done, limit))
+            if got < 0:
+                return got
+            done += got
+            return got if offset + done == end else -errno.EAGAIN
+
+        return self._moved(_library.retried(attempt, timeout, errno.EAGAIN), done)
+
+    @staticmethod
+    def _moved(result: int, done: int) -> int:
+        if done:
+            return done
+        if result == -errno.EAGAIN:
+            raise timeout_error("the peer has taken no byte until the timeout")
+        return check(result)
+
+    def map_buffer(self, memory: Any, offset: int = -1, timeout: Optional[float] = None) -> int:
+        """Lets the peer write to a writable object with the buffer protocol, which it addresses by
+        `offset`; with -1 the stream chooses one. Returns the offset, which the peer can use when it
+        has received what this side sends behind it. The stream keeps the object until
+        `unmap_buffer` or `close`. The peer's `Options.mapped_buffers` is the limit: ENOBUFS."""
+        place = Memory(memory)
+        try:
+            if place.readonly:
+                raise BufferError("the peer cannot write to memory that is read-only")
+            result = _library.retried(lambda ms: c.stream_map(
+                self._use(), place.address, place.size, offset, ms), timeout, errno.EAGAIN)
+            if result == -errno.EAGAIN:
+                raise timeout_error("the peer could not take the mapping until the timeout")
+            result = check(result)
+        except BaseException:
+            place.release()
+            raise
+        self._mapped.append(place)
+        return result
+
+    def unmap_buffer(self, memory: Any, timeout: Optional[float] = None) -> None:
+        """Ends a mapping; the peer cannot write there any more. ValueError if the object is not
+        mapped."""
+        for place in self._mapped:
+            if place.owner is memory:
+                break
+        else:
+            raise ValueError("the object is not mapped")
+        result = _library.retried(lambda ms: c.stream_unmap(
+            self._use(), place.address, place.size, ms), timeout, errno.EAGAIN)
+        if result == -errno.EAGAIN:
+            raise timeout_error("the peer could not take the end of the mapping until the timeout")
+        check(result)
+        self._mapped.remove(place)
+        place.release()
+
+    def write_mapped(self, data: Any, offset: int, timeout: Optional[float] = None) -> int:
+        """Writes to a buffer that the peer has mapped, in order with what is sent. Returns as
+        `send` does. EFAULT if these offsets are not mapped."""
+        with Memory(data) as memory:
+            done = 0
+
+            def attempt(limit: int) -> int:
+                nonlocal done
+                got = int(c.stream_write_mapped(self._use(), memory.address + done,
+                                                memory.size - done, offset + done, limit))
+                if got < 0:
+                    return got
+                done += got
+                return got if done == memory.size else -errno.EAGAIN
+
+            return self._moved(_library.retried(attempt, timeout, errno.EAGAIN), done)
 
     @property
     def statistics(self) -> Dict[str, int]:
@@ -198,6 +329,8 @@ class Stream:
             return True
         result = c.stream_close(handle, _library.milliseconds(linger))
         c.stream_free(handle)
+        while self._mapped:
+            self._mapped.pop().release()
         return bool(result == 0)
 
     def __enter__(self) -> "Stream":
@@ -324,3 +457,89 @@ class Listener:
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
             self.close()
+
+
+class EventType(enum.IntEnum):
+    """CONNECT_REQUEST: a peer wants to connect to the listener, see `Event.request`. CONNECTED.
+    FAILED: the stream could not be connected. SHUTDOWN: the peer has sent its last byte or, with an
+    error number, the connection is lost."""
+
+    CONNECT_REQUEST = 0
+    CONNECTED = 1
+    FAILED = 2
+    SHUTDOWN = 3
+
+
+@dataclass(frozen=True)
+class Event:
+    """Of a listener or stream, `source`; None if that does not exist any more."""
+
+    type: EventType
+    source: Union[Stream, Listener, None]
+    error_number: int
+    request: Optional[Request]
+
+
+class EventQueue:
+    """One queue for the events of many listeners and streams. Several threads may use it."""
+
+    def __init__(self) -> None:
+        self._handle = ctypes.c_void_p()
+        check(c.stream_events_new(ctypes.byref(self._handle)))
+        self._numbers = itertools.count(1)
+        self._sources: "weakref.WeakValueDictionary[int, Union[Stream, Listener]]" = (
+            weakref.WeakValueDictionary())
+
+    def _use(self) -> ctypes.c_void_p:
+        if not self._handle:
+            raise ValueError("the queue is closed")
+        return self._handle
+
+    def attach(self, source: Union[Stream, Listener]) -> None:
+        """From now on the events of the stream, or the requests of the listener, go to this queue,
+        and those of the listener not to `next` and `accept`. The queue does not keep the source."""
+        number = next(self._numbers)
+        self._sources[number] = source
+        _attach(source, self._use(), number)
+
+    @staticmethod
+    def detach(source: Union[Stream, Listener]) -> None:
+        """Ends `attach`."""
+        _attach(source, None, 0)
+
+    def next(self, timeout: Optional[float] = None) -> Event:
+        """Waits for the next event; Timeout if there is none."""
+        event = _library.StreamEvent(ctypes.sizeof(_library.StreamEvent))
+        result = _library.retried(lambda ms: c.stream_events_next(
+            self._use(), ctypes.byref(event), ms), timeout, errno.EAGAIN)
+        if result == -errno.EAGAIN:
+            raise timeout_error("there was no event until the timeout")
+        check(result)
+        request = Request(ctypes.c_void_p(event.request)) if event.request else None
+        return Event(EventType(event.type), self._sources.get(event.cookie), event.error_number,
+                     request)
+
+    def fileno(self) -> int:
+        """A descriptor for poll(2), readable while there is an event."""
+        return check(c.stream_events_fd(self._use()))
+
+    def close(self) -> None:
+        """Frees the queue. May be called twice."""
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        if handle:
+            c.stream_events_free(handle)
+
+    def __enter__(self) -> "EventQueue":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.close()
+
+
+def _attach(source: Union[Stream, Listener], queue: Any, number: int) -> None:
+    attach = c.stream_attach if isinstance(source, Stream) else c.stream_listener_attach
+    check(attach(source._use(), queue, number))

@@ -1,10 +1,13 @@
-"""Messages and streams in asyncio."""
+"""Connections, messages and streams in asyncio."""
 
 import asyncio
+import gc
+import sys
 import unittest
 
 import weft
 from weft import aio
+from weft.connection import Access, Flags, Options
 
 SECONDS = 60
 
@@ -188,6 +191,172 @@ class Streams(Bounded):
             port = listener.port
         with self.assertRaises(weft.Refused):
             await self.soon(aio.connect_stream("127.0.0.1", port))
+
+
+    async def test_views_and_registered_memory(self):
+        active, passive = await self.pair()
+        buffer = active.register(bytearray(b"registered"))
+        await active.send_registered(buffer, 2)
+        view = await self.soon(passive.view())
+        self.assertEqual(view, b"gistered")
+        view.release()
+        passive.consume(8)
+        active.finish()
+        self.assertEqual(len(await self.soon(passive.view())), 0)
+        await asyncio.gather(active.close(), passive.close())
+
+    async def test_the_peer_writes_to_a_mapped_buffer(self):
+        options = weft.stream.Options(mapped_buffers=1)
+        async with await aio.listen_streams("127.0.0.1", options=options) as listener:
+            active, passive = await self.soon(asyncio.gather(
+                aio.connect_stream("127.0.0.1", listener.port, options), listener.accept()))
+        memory = bytearray(1 << 20)
+        offset = await self.soon(passive.map_buffer(memory))
+        await passive.send(b"!")
+        await self.soon(active.receive_exactly(1))
+        await self.soon(active.write_mapped(b"x" * (1 << 20), offset))
+        await active.send(b"?")
+        await self.soon(passive.receive_exactly(1))
+        self.assertEqual(memory, b"x" * (1 << 20))
+        await self.soon(passive.unmap_buffer(memory))
+        await asyncio.gather(active.close(), passive.close())
+
+
+class Connections(Bounded):
+    async def pair(self, options=Options(advertisements=True), posted=0):
+        async with await aio.listen_connections("127.0.0.1", options=options) as listener:
+            connecting = asyncio.ensure_future(
+                aio.connect_connection("localhost", listener.port, options, b"key"))
+            passive = await self.soon(listener.next())
+            receives = [passive.post_receive(passive.allocate(64)) for _ in range(posted)]
+            await self.soon(passive.establish(b"welcome"))
+            active = await self.soon(connecting)
+        self.addCleanup(active.close)
+        self.addCleanup(passive.close)
+        return (active, passive, *receives)
+
+    async def test_ping_pong(self):
+        active, passive = await self.pair()
+        there, back = passive.register(bytearray(64)), active.register(bytearray(64))
+        self.assertEqual((active.peer_private_data, passive.peer_private_data),
+                         (b"welcome", b"key"))
+
+        async def serve():
+            for _ in range(20):
+                got = await passive.receive(there)
+                await passive.send(there, 0, got.bytes)
+
+        serving = asyncio.ensure_future(serve())
+        for turn in range(20):
+            answer = asyncio.ensure_future(active.receive(back))
+            await self.soon(active.send(active.register(b"ping %d" % turn)))
+            got = await self.soon(answer)
+            self.assertEqual(back.owner[:got.bytes], b"ping %d" % turn)
+        await self.soon(serving)
+
+    async def test_a_receive_is_posted_before_the_connection_is_established(self):
+        active, _, receive = await self.pair(posted=1)
+        await self.soon(active.send(active.register(b"early")))
+        self.assertEqual((await self.soon(receive)).bytes, 5)
+
+    async def test_an_advertised_buffer_is_written_and_read(self):
+        active, passive = await self.pair()
+        waiting = asyncio.ensure_future(active.await_advertisement())
+        shared = passive.register(bytearray(64), Access.REMOTE_READ | Access.REMOTE_WRITE |
+                                  Access.REMOTE_ATOMIC)
+        passive.advertise(shared, 7)
+        remote = await self.soon(waiting)
+        self.assertEqual(remote.tag, 7)
+        await self.soon(active.write(active.register(b"written"), remote, 16))
+        self.assertEqual(shared.owner[16:23], b"written")
+        back = active.register(bytearray(8))
+        self.assertEqual((await self.soon(active.read(back, remote, 16, size=7))).bytes, 7)
+        self.assertEqual(back.owner[:7], b"written")
+        at = -remote.address % 8
+        await self.soon(active.fetch_and_add(back, remote, 5, at))
+        await self.soon(active.compare_and_swap(back, remote, 5, 9, at))
+        self.assertEqual(int.from_bytes(back.owner, sys.byteorder), 5)
+
+    async def test_immediates(self):
+        active, passive, first, second = await self.pair(posted=2)
+        text = active.register(b"hello")
+        place = passive.allocate(64, Access.REMOTE_WRITE)
+        await self.soon(active.send_with_immediate(text, 1))
+        await self.soon(active.write_with_immediate(text, place.remote, 2))
+        self.assertEqual([one.immediate for one in await self.soon(asyncio.gather(first, second))],
+                         [1, 2])
+
+    async def test_more_requests_than_the_queue_holds(self):
+        active, passive = await self.pair(Options(queue_depth=4, advertisements=True))
+        shared = passive.register(bytearray(800), Access.REMOTE_WRITE)
+        numbers = active.register(bytes(range(100)) * 8)
+        outcomes = await self.soon(asyncio.gather(*(
+            active.write(numbers, shared.remote, 8 * one, 8 * one, 8) for one in range(100))))
+        self.assertEqual(len({one.id for one in outcomes}), 100)
+        self.assertEqual(bytes(shared.owner), bytes(range(100)) * 8)
+
+    async def test_a_cancelled_receive_stays_posted_and_keeps_its_buffer(self):
+        active, passive = await self.pair()
+        waiting = asyncio.ensure_future(passive.receive(passive.allocate(8)))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with self.assertRaises(asyncio.CancelledError):
+            await waiting
+        gc.collect()
+        later = asyncio.ensure_future(passive.receive(passive.allocate(8)))
+        await self.soon(active.send(active.register(b"first")))
+        await self.soon(active.send(active.register(b"x")))
+        self.assertEqual((await self.soon(later)).bytes, 1)
+
+    async def test_the_end_reaches_the_peer_and_its_requests(self):
+        active, passive = await self.pair()
+        receiving = asyncio.ensure_future(passive.receive(passive.allocate(8)))
+        ending = asyncio.ensure_future(passive.await_disconnect())
+        await asyncio.sleep(0)
+        active.disconnect()
+        await self.soon(ending)
+        with self.assertRaises(weft.Error):
+            await self.soon(receiving)
+        with self.assertRaises(weft.NotConnected):
+            await self.soon(passive.await_advertisement())
+
+    async def test_closing_ends_what_waits(self):
+        active, passive = await self.pair()
+        waiting = [asyncio.ensure_future(one) for one in (
+            passive.receive(passive.allocate(8)), passive.await_advertisement(),
+            passive.await_disconnect())]
+        await asyncio.sleep(0)
+        passive.close()
+        kinds = [type(one) for one in await self.soon(
+            asyncio.gather(*waiting, return_exceptions=True))]
+        self.assertEqual(kinds, [weft.NotConnected, ValueError, ValueError])
+        with self.assertRaises(ValueError):
+            await active.send(active.allocate(8), flags=Flags.UNSIGNALED)
+
+    async def test_peers_are_rejected_or_leave(self):
+        async with await aio.listen_connections("127.0.0.1") as listener:
+            port = listener.port
+            prepared = await self.soon(aio.prepare_connection("127.0.0.1", port))
+            connecting = asyncio.ensure_future(prepared.establish())
+            (await self.soon(listener.next())).reject()
+            with self.assertRaises(weft.Refused):
+                await self.soon(connecting)
+            with self.assertRaises(asyncio.TimeoutError):
+                await asyncio.wait_for(aio.connect_connection("127.0.0.1", port), 0.01)
+        with self.assertRaises(weft.Refused):
+            await self.soon(aio.connect_connection("127.0.0.1", port))
+
+    async def test_a_listener_is_iterated_until_it_is_closed(self):
+        listener = await aio.listen_connections("127.0.0.1")
+
+        async def serve():
+            async for peer in listener:
+                peer.close()
+                listener.close()
+
+        serving = asyncio.ensure_future(serve())
+        (await self.soon(aio.connect_connection("127.0.0.1", listener.port))).close()
+        await self.soon(serving)
 
 
 if __name__ == "__main__":

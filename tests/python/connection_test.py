@@ -8,7 +8,8 @@ import threading
 import unittest
 
 import weft
-from weft.connection import (Access, Flags, Listener, Opcode, Options, Queue, RemoteBuffer, connect)
+from weft.connection import (Access, Flags, Listener, Opcode, Options, Queue, RemoteBuffer, connect,
+                             prepare, start_connecting)
 
 try:
     import numpy
@@ -268,6 +269,55 @@ class Establishing(unittest.TestCase):
             active.post_send(active.register(b"early"))
             passive.await_receives(timeout=SECONDS)
         self.assertEqual(room, b"early")
+
+    def test_establishing_without_waiting(self):
+        with Listener("127.0.0.1") as listener:
+            active = start_connecting("localhost", listener.port, private_data=b"key")
+            with self.assertRaises(weft.Timeout):
+                active.await_established(0)
+            with self.assertRaises(weft.NotConnected):
+                active.disconnect()
+            passive = None
+            pending = {active}
+            while pending:
+                select.select([one.establishing_fileno() for one in pending] + [listener], [], [],
+                              SECONDS)
+                for one in list(pending):
+                    try:
+                        one.await_established(0)
+                        pending.remove(one)
+                    except weft.Timeout:
+                        continue
+                if passive is None:
+                    try:
+                        passive = listener.next(0)
+                        passive.start_establishing(b"welcome")
+                        pending.add(passive)
+                    except weft.Timeout:
+                        continue
+        with active, passive:
+            self.assertEqual(active.peer_private_data, b"welcome")
+            active.disconnect()
+            poll = select.poll()
+            poll.register(passive.disconnect_fileno(), select.POLLIN)
+            self.assertTrue(poll.poll(SECONDS * 1000))
+            passive.await_disconnect(SECONDS)
+
+    def test_connections_share_a_domain(self):
+        first = pair()
+        room = bytearray(5)
+        with Listener("127.0.0.1") as listener:
+            active = prepare("127.0.0.1", listener.port, Options(domain_of=first[0]))
+            active.start_establishing()
+            passive = listener.next(SECONDS)
+            passive.post_receive(passive.register(room))
+            passive.establish()
+            active.await_established(SECONDS)
+        with first[0], first[1], active, passive:
+            active.post_send(first[0].register(b"hello"))
+            active.await_sends(timeout=SECONDS)
+            passive.await_receives(timeout=SECONDS)
+        self.assertEqual(room, b"hello")
 
     def test_wrong_options_are_an_error_with_a_sentence(self):
         with self.assertRaises(weft.Error) as caught:

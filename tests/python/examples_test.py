@@ -71,6 +71,27 @@ class Installed(unittest.TestCase):
             self.assertRegex(listed, rf"weft +{version}")
 
 
+@unittest.skipUnless(has("mypy"), "needs the package mypy")
+class Types(unittest.TestCase):
+    def test_the_package_has_correct_types(self):
+        self.assertIn("no issues found", run(sys.executable, "-m", "mypy", "--cache-dir",
+                                             "/dev/null", "--strict", ROOT / "python/weft"))
+
+    # The only error is that of a program that takes bytes for text.
+    def test_programs_see_the_types(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = pathlib.Path(folder, "program.py")
+            program.write_text("from weft.stream import connect\n"
+                               "taken: str = connect('host', 7174).receive(1)\n", encoding="utf-8")
+            done = subprocess.run([sys.executable, "-m", "mypy", "--cache-dir", "/dev/null",
+                                   "--check-untyped-defs", "--ignore-missing-imports", program,
+                                   *sorted(EXAMPLES.glob("*.py"))],
+                                  text=True, stdout=subprocess.PIPE, timeout=240, check=False,
+                                  env={**os.environ, "MYPYPATH": str(ROOT / "python")})
+        self.assertIn('has type "bytes"', done.stdout)
+        self.assertIn("Found 1 error in 1 file", done.stdout)
+
+
 class Versions(unittest.TestCase):
     def test_the_package_has_the_version_of_the_library(self):
         said = run(sys.executable, "-B", "-c", "import weft; from weft._library import c; "

@@ -1,11 +1,13 @@
 """Streams from Python."""
 
+import errno
 import select
 import threading
 import unittest
 
 import weft
-from weft.stream import Listener, Options, connect, start_connecting
+from weft.stream import (EventQueue, EventType, Listener, Options, ReceiveFlags, Variant, connect,
+                         start_connecting)
 
 SECONDS = 60
 
@@ -14,7 +16,7 @@ class Streams(unittest.TestCase):
     def setUp(self):
         with Listener("127.0.0.1") as listener:
             self.active = start_connecting("127.0.0.1", listener.port,
-                                           Options(private_data=b"key"))
+                                           Options(private_data=b"key", mapped_buffers=1))
             self.passive = listener.accept(SECONDS)
             self.active.await_connected(SECONDS)
         self.addCleanup(self.active.close, 0)
@@ -131,6 +133,84 @@ class Streams(unittest.TestCase):
                 self.assertEqual(active.statistics["bytes_sent"], 5)
                 active.close()
                 passive.close()
+
+    def test_receives_peek_and_wait_for_all(self):
+        self.active.send_all(b"ab", SECONDS)
+        self.assertEqual(self.passive.receive(9, SECONDS, ReceiveFlags.PEEK), b"ab")
+        self.assertEqual(self.passive.receive(4, 0.001, ReceiveFlags.WAIT_ALL), b"ab")
+        late = threading.Thread(target=self.active.send_all, args=(b"cdef",))
+        late.start()
+        self.assertEqual(self.passive.receive(4, SECONDS, ReceiveFlags.WAIT_ALL), b"cdef")
+        late.join(SECONDS)
+        self.active.send_all(b"gh", SECONDS)
+        self.active.finish()
+        self.assertEqual(self.passive.receive(4, SECONDS, ReceiveFlags.WAIT_ALL), b"gh")
+        self.assertEqual(self.passive.receive(4, SECONDS, ReceiveFlags.WAIT_ALL), b"")
+
+    def test_registered_memory_is_sent_without_a_copy(self):
+        memory = bytearray(b"registered")
+        buffer = self.active.register(memory)
+        self.assertEqual(self.active.send_registered(buffer, 2, timeout=SECONDS), 8)
+        memory[:] = bytes(10)
+        self.assertEqual(self.passive.receive(8, SECONDS, ReceiveFlags.WAIT_ALL), b"gistered")
+        with self.assertRaises(IndexError):
+            self.active.send_registered(buffer, 2, 9)
+        buffer.close()
+        memory.append(1)
+
+    def test_the_peer_writes_to_a_mapped_buffer(self):
+        memory = bytearray(16)
+        self.assertEqual(self.passive.map_buffer(memory, 4096, SECONDS), 4096)
+        with self.assertRaises(BufferError):
+            memory.append(1)
+        with self.assertRaises(weft.Error) as caught:
+            self.passive.map_buffer(bytearray(8))
+        self.assertEqual(caught.exception.errno, errno.ENOBUFS)
+        self.passive.send_all(b"!", SECONDS)
+        self.active.receive(1, SECONDS)
+        self.assertEqual(self.active.write_mapped(b"mapped", 4098, SECONDS), 6)
+        with self.assertRaises(weft.Error) as caught:
+            self.active.write_mapped(b"beyond", 4096 + 12)
+        self.assertEqual(caught.exception.errno, errno.EFAULT)
+        self.active.send_all(b"?", SECONDS)
+        self.passive.receive(1, SECONDS)
+        self.assertEqual(memory[2:8], b"mapped")
+        self.passive.unmap_buffer(memory, SECONDS)
+        memory.append(1)
+        with self.assertRaises(ValueError):
+            self.passive.unmap_buffer(memory)
+        with self.assertRaisesRegex(BufferError, "read-only"):
+            self.passive.map_buffer(b"constant")
+        with self.assertRaises(weft.Error):
+            start_connecting("127.0.0.1", 1, Options(mapped_buffers=256))
+
+    def test_one_queue_has_the_events_of_listeners_and_streams(self):
+        with EventQueue() as events, Listener("127.0.0.1", options=Options(
+                private_data=b"welcome", variant=Variant.WRITE_AND_SEND)) as listener:
+            with self.assertRaises(weft.Timeout):
+                events.next(0)
+            events.attach(listener)
+            active = start_connecting("127.0.0.1", listener.port)
+            events.attach(active)
+            self.assertTrue(select.select([events], [], [], SECONDS)[0])
+            event = events.next(SECONDS)
+            self.assertEqual(event.type, EventType.CONNECT_REQUEST)
+            self.assertIs(event.source, listener)
+            passive = event.request.accept()
+            events.attach(passive)
+            found = [events.next(SECONDS) for _ in range(2)]
+            self.assertEqual([one.type for one in found], [EventType.CONNECTED] * 2)
+            self.assertEqual({one.source for one in found}, {active, passive})
+            self.assertEqual(active.peer_private_data, b"welcome")
+            active.finish()
+            event = events.next(SECONDS)
+            self.assertEqual((event.type, event.error_number), (EventType.SHUTDOWN, 0))
+            self.assertIs(event.source, passive)
+            events.detach(active)
+            passive.close()
+            active.close()
+            with self.assertRaises(weft.Timeout):
+                events.next(0)
 
     def test_nothing_listens(self):
         with Listener("127.0.0.1") as listener:
