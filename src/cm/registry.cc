@@ -6,6 +6,7 @@
 #include <new>
 
 #include "base/after_fork.h"
+#include "base/caller_explains.h"
 #include "base/log.h"
 #include "cm/identifier.h"
 #include "cm/reservation.h"
@@ -65,7 +66,7 @@ void Registry::report_unacknowledged(const std::string& peer) {
 // would be free, so the reason is explained here.
 void Registry::report_address_in_use(const sockaddr_storage& tcp) {
   ++counters_.addresses_in_use;
-  if (reported_address_in_use_.exchange(true)) return;
+  if (CallerExplains::active() || reported_address_in_use_.exchange(true)) return;
   log_format(LogLevel::warning, "rdma_cm",
              "%s has TCP port %d of this machine already, which is where iWARP would "
              "listen; WEFT_PORT_OFFSET=n, on both sides, moves all ports by n",

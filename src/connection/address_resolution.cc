@@ -13,7 +13,7 @@ constexpr std::chrono::seconds resolution_timeout{60};
 
 AddressResolution::AddressResolution(const Address& peer, const Options& options)
     : options_(options),
-      what_(fmt::format("resolve {} port {}", peer.host, peer.port)),
+      peer_(fmt::format("{} port {}", peer.host, peer.port)),
       events_(channel_for(options)),
       id_(events_) {
   if (options.domain) domain_ = options.domain->share();
@@ -28,8 +28,8 @@ bool AddressResolution::holds() {
   while (const auto event = events_.next(Deadline::now())) {
     if (event->type() != expected_event_) {
       throw Error(event->status() < 0 ? -event->status() : EHOSTUNREACH,
-                  fmt::format("cannot {}: {}", what_, event->description()),
-                  {.object = "address", .peer = what_.substr(std::string_view("resolve ").size())});
+                  fmt::format("cannot {}: {}", what(), event->description()),
+                  {.object = "address", .peer = peer_});
     }
     if (expected_event_ == RDMA_CM_EVENT_ROUTE_RESOLVED) return true;
     expected_event_ = RDMA_CM_EVENT_ROUTE_RESOLVED;

@@ -19,12 +19,14 @@ class AddressResolution : public Condition {
   // Creates the core. To be called once holds() has returned true.
   [[nodiscard]] std::unique_ptr<Core> make();
 
-  [[nodiscard]] const std::string& what() const { return what_; }
+  // The operation and the peer, for errors.
+  [[nodiscard]] std::string what() const { return "resolve " + peer_; }
+  [[nodiscard]] const std::string& peer() const { return peer_; }
 
  private:
   Options options_;
   std::optional<verbs::ProtectionDomain> domain_;
-  std::string what_;
+  std::string peer_;  // "host port 7174"
   verbs::EventChannel events_;
   verbs::Id id_;
   rdma_cm_event_type expected_event_ = RDMA_CM_EVENT_ADDR_RESOLVED;

@@ -54,7 +54,7 @@ Task<Prepared> Async::Parts::prepare(Executor& executor, Address peer, Deadline 
       co_await verbs::detail::look_up(suspension, options.backend, std::move(peer));
   detail::AddressResolution resolution(numeric, options);
   const Woken woken = co_await until(suspension, resolution);
-  check_woken(woken, resolution.what());
+  check_woken(woken, resolution.what(), resolution.peer());
   co_return Prepared(resolution.make());
 }
 
@@ -71,7 +71,8 @@ Task<Connection> Async::Parts::finish(Executor& executor, ConnectionEnd endpoint
   }
   detail::ConnectedCondition connected(core);
   const Woken woken = co_await until(suspension, connected);
-  check_woken(woken, (active ? "connect to " : "accept ") + endpoint.peer_address());
+  const std::string peer = endpoint.peer_address();
+  check_woken(woken, (active ? "connect to " : "accept ") + peer, peer);
   co_return Connection(endpoint.take());
 }
 

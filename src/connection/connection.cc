@@ -73,7 +73,7 @@ std::unique_ptr<detail::Core> resolve(const Address& peer, const Options& option
                                       Deadline deadline, std::stop_token stop) {
   detail::Waiter waiter(deadline, std::move(stop));
   detail::AddressResolution resolution(peer, options);
-  detail::check_woken(waiter.until(resolution), resolution.what());
+  detail::check_woken(waiter.until(resolution), resolution.what(), resolution.peer());
   return resolution.make();
 }
 
@@ -84,13 +84,13 @@ Prepared::Prepared(const Address& peer, const Options& options, Deadline deadlin
     : ConnectionEnd(resolve(peer, options, deadline, std::move(stop))) {}
 
 Connection Prepared::connect(const Greeting& greeting, Deadline deadline, std::stop_token stop) && {
-  const std::string what = "connect to " + peer_address();
+  const std::string peer = peer_address();
   // A second call would act on an identifier that is used up.
   auto core = take();  // destroyed where this throws: an id connects once
   detail::Waiter waiter(deadline, std::move(stop));
   core->begin_connecting(greeting);
   detail::ConnectedCondition connected(*core);
-  detail::check_woken(waiter.until(connected), what);
+  detail::check_woken(waiter.until(connected), "connect to " + peer, peer);
   return Connection(std::move(core));
 }
 

@@ -22,7 +22,8 @@ verbs::Context context_for(const verbs::Id& id, const Options& options) {
     throw Error(EINVAL,
                 fmt::format("the shared protection domain belongs to the device {}, and the "
                             "connection uses {}: use a domain of that device",
-                            other.device_name(), device));
+                            other.device_name(), device),
+                {.object = "connection", .attribute = "domain"});
   }
   if (own.backend() != verbs::Backend::embedded) {
     throw Error(EINVAL,
@@ -69,8 +70,9 @@ std::int64_t steady_ns() {
       padded ? without_padding(event.private_data(), CarriedBy::rejection) : event.private_data();
   switch (event.type()) {
     case RDMA_CM_EVENT_REJECTED:
-      throw Rejected(fmt::format("{} has rejected the connection", peer),
-                     {peer_data.begin(), peer_data.end()});
+      throw Rejected(
+          fmt::format("{} has rejected the connection, or no program listens there", peer),
+          {peer_data.begin(), peer_data.end()}, {.object = "connection", .peer = peer});
     case RDMA_CM_EVENT_UNREACHABLE:
       throw Error(event.status() < 0 ? -event.status() : EHOSTUNREACH,
                   fmt::format("cannot reach {}: {}", peer, event.description()),

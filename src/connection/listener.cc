@@ -73,12 +73,12 @@ std::span<const std::byte> Request::private_data() const {
 }
 
 Connection Request::accept(const Greeting& greeting, Deadline deadline, std::stop_token stop) && {
-  const std::string what = "accept " + peer_address();
+  const std::string peer = peer_address();
   auto core = take();  // destroyed, with its id, where this throws: a request is decided once
   detail::Waiter waiter(deadline, std::move(stop));
   core->begin_accepting(greeting);
   detail::ConnectedCondition connected(*core);
-  detail::check_woken(waiter.until(connected), what);
+  detail::check_woken(waiter.until(connected), "accept " + peer, peer);
   return Connection(std::move(core));
 }
 

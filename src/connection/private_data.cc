@@ -1,4 +1,5 @@
 #include <cerrno>
+#include <utility>
 
 #include "connection/greeting_wire.h"
 #include "connection/private_data_wire.h"
@@ -6,8 +7,8 @@
 
 namespace weft::connection {
 
-Rejected::Rejected(const std::string& what, std::vector<std::byte> private_data)
-    : Error(ECONNREFUSED, what), private_data_(std::move(private_data)) {}
+Rejected::Rejected(const std::string& what, std::vector<std::byte> private_data, ErrorDetail detail)
+    : Error(ECONNREFUSED, what, std::move(detail)), private_data_(std::move(private_data)) {}
 
 std::size_t max_private_data_bytes(const Options& options, bool with_buffer) {
   // rdma_connect(3) over InfiniBand has the least room; MPA has more (RFC 6581 §4).

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <fstream>
 
+#include "base/caller_explains.h"
 #include "base/log.h"
 #include "device/device.h"
 #include "device/gid_table.h"
@@ -61,7 +62,7 @@ sockaddr_storage neighbour_with(const LocalAddress& local, std::uint16_t lid) {
 // and some do not check it. Such an address works on an InfiniBand port, which has LIDs.
 int refuse_without_gid() {
   static std::atomic_flag printed;
-  if (!printed.test_and_set()) {
+  if (!CallerExplains::active() && !printed.test_and_set()) {
     log_format(LogLevel::warning, "weft0",
                "an address vector without a GID needs LIDs, which a device on Ethernet does not "
                "have; use `weft run --personality ib`, or the program's option for a GID index, "

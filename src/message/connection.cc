@@ -9,8 +9,10 @@
 namespace weft::message {
 
 Rejected::Rejected(RejectReason reason, const std::string& what,
-                   std::vector<std::byte> private_data)
-    : Error(ECONNREFUSED, what), reason_(reason), private_data_(std::move(private_data)) {}
+                   std::vector<std::byte> private_data, ErrorDetail detail)
+    : Error(ECONNREFUSED, what, std::move(detail)),
+      reason_(reason),
+      private_data_(std::move(private_data)) {}
 
 // The block counts against the limit of the pool from now on, because the peer's message occupies
 // it for an unknown time.

@@ -66,13 +66,6 @@ std::string explain(int error_number) {
   return fmt::format("{}: RLIMIT_NOFILE is {} (ulimit -n)", text, limit.rlim_cur);
 }
 
-std::string without_cause(const Error& error) {
-  std::string text = error.what();
-  const std::string cause = ": " + error.code().message();
-  if (text.ends_with(cause)) text.resize(text.size() - cause.size());
-  return text;
-}
-
 void reject_quietly(const verbs::Id& id, const Rejection& rejection) noexcept {
   try {
     id.reject(rejection.to_bytes());
@@ -106,7 +99,7 @@ void Link::try_step(const Step& step) {
     step();
   } catch (const Error& error) {
     fail(error.error_number(),
-         error.error_number() == EMFILE ? explain(EMFILE) : without_cause(error));
+         error.error_number() == EMFILE ? explain(EMFILE) : without_cause(error), error.detail());
   }
 }
 
@@ -183,7 +176,8 @@ void Link::ask() {
 void Link::fail_rejected(const Rejection& rejection) {
   const auto text =
       fmt::format("{} has rejected the connection: {}", peer_.name, describe(rejection));
-  end_.set_rejected(Rejected(to_public(rejection.reason), text, rejection.private_data));
+  end_.set_rejected(Rejected(to_public(rejection.reason), text, rejection.private_data,
+                             {.object = "connection", .peer = peer_.name}));
   fail(ECONNREFUSED, text);
 }
 

@@ -25,6 +25,7 @@
 #include "message/send_slots.h"
 #include "message/session.h"
 #include "message/waiter_list.h"
+#include "verbs/failure.h"
 #include "weft/message/connection.hpp"
 
 namespace weft::message::detail {
@@ -149,8 +150,9 @@ class Link : public std::enable_shared_from_this<Link> {
   void call_status_handler(Status status, const std::shared_ptr<Record>& record);
   void report_writable();
   // Begins the end; only the first call counts. finish() follows, from the loop.
-  void end(Ending::By by, int error, std::string text);
-  void fail(int error, std::string text) { end(Ending::By::failure, error, std::move(text)); }
+  void end(Ending::By by, int error, std::string text, ErrorDetail detail = {});
+  // Without a detail it has the peer.
+  void fail(int error, std::string text, ErrorDetail detail = {});
   void finish();
   void release();
   void report_end();
@@ -191,7 +193,6 @@ class Link : public std::enable_shared_from_this<Link> {
 
 // Describes an errno, with the limit if the process has run out of descriptors.
 [[nodiscard]] std::string explain(int error_number);
-// The text of an error without the cause at its end, which Error's constructor appends again.
-[[nodiscard]] std::string without_cause(const Error& error);
+using verbs::detail::without_cause;
 
 }  // namespace weft::message::detail

@@ -127,11 +127,16 @@ void Link::report_writable() {
 
 // Only notes the cause. The rest is deferred, because the caller may be in the middle of a turn, or
 // in a handler.
-void Link::end(Ending::By by, int error, std::string text) {
+void Link::end(Ending::By by, int error, std::string text, ErrorDetail detail) {
   if (end_ || !loop_) return;
-  end_.set({by, error}, std::move(text));
+  end_.set({by, error}, std::move(text), std::move(detail));
   if (state_ == State::established) state_ = State::disconnecting;
   loop_->defer([self = shared_from_this()] { self->finish(); });
+}
+
+void Link::fail(int error, std::string text, ErrorDetail detail) {
+  if (detail.object.empty()) detail = {.object = "connection", .peer = peer_.name};
+  end(Ending::By::failure, error, std::move(text), std::move(detail));
 }
 
 // Disconnects and destroys what belongs to the device. Messages that have arrived, and changes of

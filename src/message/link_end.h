@@ -13,9 +13,10 @@ class LinkEnd {
  public:
   [[nodiscard]] explicit operator bool() const { return ending_.has_value(); }
   // `text` is empty where the `error` callback is not called.
-  void set(Ending ending, std::string text) {
+  void set(Ending ending, std::string text, ErrorDetail detail = {}) {
     ending_ = ending;
     text_ = std::move(text);
+    detail_ = std::move(detail);
   }
   // The cause has turned out to be another one than set() was given.
   void correct(Ending ending) { ending_ = ending; }
@@ -34,19 +35,20 @@ class LinkEnd {
     if (rejected_) {
       report(*rejected_);
     } else {
-      report(Error(error_number(), text_));
+      report(Error(error_number(), text_, detail_));
     }
   }
   // Throws the reason why there is no connection.
   [[noreturn]] void raise() const {
     if (rejected_) throw *rejected_;
-    if (ending_) throw Error(error_number(), text_);
+    if (ending_) throw Error(error_number(), text_, detail_);
     throw Error(ECANCELED, "there is no connection");
   }
 
  private:
   std::optional<Ending> ending_;
   std::string text_;
+  ErrorDetail detail_;
   std::optional<Rejected> rejected_;
   bool reported_ = false;
 };

@@ -49,7 +49,8 @@ Task<Stream> Async::Parts::connect(Executor& executor, Address peer, Deadline de
   detail::SettledCondition settled(stream.endpoint_);
   const Woken woken = co_await until(suspension, settled);
   if (woken != Woken::ready) stream.abort();
-  check_woken(woken, fmt::format("connect to {} port {}", peer.host, peer.port));
+  const std::string name = fmt::format("{} port {}", peer.host, peer.port);
+  check_woken(woken, "connect to " + name, name);
   // Throws the Error of a connection that has failed; does not wait otherwise.
   static_cast<void>(stream.await_connected(Deadline::now()));
   co_return std::move(stream);
@@ -91,7 +92,7 @@ Task<Stream> Async::Parts::accept(Executor& executor, Request request, Data priv
   detail::SettledCondition settled(stream.endpoint_);
   const Woken woken = co_await until(suspension, settled);
   if (woken != Woken::ready) stream.abort();
-  check_woken(woken, "accept " + peer);
+  check_woken(woken, "accept " + peer, peer);
   static_cast<void>(stream.await_connected(Deadline::now()));
   co_return std::move(stream);
 }

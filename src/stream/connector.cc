@@ -22,7 +22,7 @@ int errno_of(Reason reason) {
 // A rejection has a type of its own, because the peer's program may have given its reason as
 // private data.
 void ConnectFailure::raise() const {
-  if (rejected) throw Rejected(error, text, private_data);
+  if (rejected) throw Rejected(error, text, private_data, detail);
   throw Error(error, text, detail);
 }
 
@@ -219,6 +219,10 @@ void Connector::rejected(const verbs::ConnectionEvent& event) {
 
 void Connector::fail(int error, const std::string& text, ErrorDetail detail) {
   if (!is_connecting()) return;
+  if (detail.object.empty()) {
+    detail.object = "stream";
+    if (id_) detail.peer = id_->peer_address();
+  }
   phase_ = Phase::over;
   failure_.error = error;
   failure_.text = text;

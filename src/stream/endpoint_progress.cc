@@ -3,6 +3,7 @@
 #include "stream/endpoint.h"
 
 #include "base/kept_turn.h"
+#include "verbs/failure.h"
 
 namespace weft::stream::detail {
 namespace {
@@ -51,7 +52,7 @@ void Endpoint::process_connection_events() {
     try {
       step();
     } catch (const Error& error) {
-      connector_.fail(error.error_number(), error.what(), error.detail());
+      connector_.fail(error.error_number(), verbs::detail::without_cause(error), error.detail());
     }
     changed_.notify_all();
   };
@@ -142,7 +143,7 @@ void Endpoint::on_io() noexcept {
     check_keepalive();
     leave();
   } catch (const Error& error) {
-    connector_.fail(error.error_number(), error.what());
+    connector_.fail(error.error_number(), verbs::detail::without_cause(error), error.detail());
     channel_.break_off(error.error_number());
     notify();
   } catch (...) {

@@ -40,7 +40,8 @@ std::size_t max_private_data_bytes(verbs::Backend backend) {
          detail::StreamGreeting::fixed_bytes;
 }
 
-Rejected::Rejected(int error_number, const std::string& what, std::vector<std::byte> private_data)
-    : Error(error_number, what), private_data_(std::move(private_data)) {}
+Rejected::Rejected(int error_number, const std::string& what, std::vector<std::byte> private_data,
+                   ErrorDetail detail)
+    : Error(error_number, what, std::move(detail)), private_data_(std::move(private_data)) {}
 
 }  // namespace weft::stream

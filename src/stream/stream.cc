@@ -51,7 +51,8 @@ void Stream::connect(const Address& peer, Deadline deadline,
   start_connecting(peer, private_data);
   if (await_connected(deadline)) return;
   abort();
-  throw Error(ETIMEDOUT, "no answer from " + peer.host + " port " + std::to_string(peer.port));
+  const std::string name = peer.host + " port " + std::to_string(peer.port);
+  throw Error(ETIMEDOUT, "no answer from " + name, {.object = "stream", .peer = name});
 }
 
 void Stream::start_connecting(const Address& peer, std::span<const std::byte> private_data) {

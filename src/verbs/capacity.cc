@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cerrno>
 #include <optional>
 
 #include "provider/shared.h"
@@ -79,6 +80,21 @@ Explanation explain_entries(const Context& context, int entries) {
                     device ? positive(device->max_cqe) : 0};
   if (!device || limit.requested <= limit.limit) return {{}, {.object = "completion queue"}};
   return of(limit, "completion queue", context.device_name());
+}
+
+Explanation explain_region(const Context& context, std::uint64_t bytes, int error) {
+  if (error == EFAULT) {
+    return {
+        ": a part of the memory does not exist, or may not be written: register const memory "
+        "read-only",
+        {.object = "memory region", .attribute = "address", .requested = bytes}};
+  }
+  const auto device = attributes_of(context);
+  const Limit limit{"max_mr_size", "bytes", bytes, device ? device->max_mr_size : 0};
+  if (!device || limit.requested <= limit.limit) {
+    return {{}, {.object = "memory region", .requested = bytes}};
+  }
+  return of(limit, "memory region", context.device_name());
 }
 
 }  // namespace weft::verbs::detail

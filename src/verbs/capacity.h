@@ -17,5 +17,7 @@ struct Explanation {
 
 [[nodiscard]] Explanation explain_capacity(const Context& context, const ibv_qp_cap& capacity);
 [[nodiscard]] Explanation explain_entries(const Context& context, int entries);
+// Of memory that could not be registered; `error` is the errno of ibv_reg_mr(3).
+[[nodiscard]] Explanation explain_region(const Context& context, std::uint64_t bytes, int error);
 
 }  // namespace weft::verbs::detail

@@ -30,7 +30,15 @@ void choose_checks(const DeviceOptions& options) {
   std::string_view why = "must be 0, 1 or fatal";
   if (failed == EBUSY) why = "the process has begun with other checks";
   if (failed == EOPNOTSUPP) why = "this library has no checks; libweft has";
-  verbs::detail::fail(failed, fmt::format("check \"{}\": {}", options.check, why));
+  verbs::detail::fail(failed, fmt::format("check \"{}\": {}", options.check, why),
+                      {.object = "device options", .attribute = "check"});
+}
+
+// Which option the device could not be opened with: whether this host has the address is known only
+// then.
+ErrorDetail detail_of(int failed, const DeviceOptions& options) {
+  const bool address = failed == ENODEV && !options.address.empty();
+  return {.object = "device options", .attribute = address ? "address" : ""};
 }
 
 }  // namespace
@@ -47,7 +55,9 @@ void configure(const DeviceOptions& options) {
   std::string why;
   choose_checks(options);
   const int failed = provider::shared_embedded().configure(options, why);
-  if (failed) verbs::detail::fail(failed, "cannot configure the embedded device: " + why);
+  if (!failed) return;
+  verbs::detail::fail(failed, "cannot configure the embedded device: " + why,
+                      detail_of(failed, options));
 }
 
 namespace verbs {
@@ -59,7 +69,10 @@ Context open_own_device(const DeviceOptions& options) {
   const provider::Table& table = detail::embedded_table();
   std::string why;
   ibv_context* const opened = table.open_configured(options, why);
-  if (!opened) detail::fail(errno, "cannot open a device of its own: " + why);
+  if (!opened) {
+    const int failed = errno;
+    detail::fail(failed, "cannot open a device of its own: " + why, detail_of(failed, options));
+  }
   return Context(
       std::make_shared<detail::ContextState>(table, Backend::embedded, opened, /*own=*/true));
 }

@@ -86,8 +86,9 @@ Context open_named(std::string_view name, Backend backend) {
     if (device.name() == name) return device.open();
     names += (names.empty() ? "" : ", ") + device.name();
   }
-  if (names.empty()) detail::fail(ENODEV, "there is no RDMA device");
-  detail::fail(ENODEV, fmt::format("no device is called {}; there are: {}", name, names));
+  const ErrorDetail wrong{.object = "device", .attribute = "name"};
+  if (names.empty()) detail::fail(ENODEV, "there is no RDMA device", wrong);
+  detail::fail(ENODEV, fmt::format("no device is called {}; there are: {}", name, names), wrong);
 }
 
 }  // namespace

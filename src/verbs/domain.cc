@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 
+#include "verbs/capacity.h"
 #include "verbs/failure.h"
 #include "verbs/state.h"
 #include "weft/verbs/completion.hpp"
@@ -25,11 +26,15 @@ namespace {
 
 // Calls through the provider's table: the inline functions of verbs.h would call the linked C
 // library.
-ibv_mr* reg(const detail::DomainState& domain, std::span<std::byte> memory, Access access) {
-  ibv_mr* made = domain.context->table.reg_mr(domain.raw, memory.data(), memory.size(),
-                                              static_cast<int>(access));
-  if (!made) fail(errno, fmt::format("cannot register {} bytes", memory.size()));
-  return made;
+ibv_mr* reg(const ProtectionDomain& domain, const detail::DomainState& state,
+            std::span<std::byte> memory, Access access) {
+  ibv_mr* made = state.context->table.reg_mr(state.raw, memory.data(), memory.size(),
+                                             static_cast<int>(access));
+  if (made) return made;
+  const int why = errno;
+  const auto explanation = detail::explain_region(domain.context(), memory.size(), why);
+  fail(why, fmt::format("cannot register {} bytes{}", memory.size(), explanation.text),
+       explanation.detail);
 }
 
 }  // namespace
@@ -81,7 +86,7 @@ MemoryRegion ProtectionDomain::allocate_shared_bytes(std::size_t count, std::siz
                                                 reinterpret_cast<std::uint64_t>(bytes.data()),
                                                 file.get(), static_cast<int>(access));
   }
-  if (!made) made = reg(*state_, bytes, access);
+  if (!made) made = reg(*this, *state_, bytes, access);
   return MemoryRegion(std::make_shared<detail::MemoryState>(state_, made, std::move(memory)));
 }
 
@@ -95,14 +100,14 @@ MemoryRegion ProtectionDomain::allocate_bytes(std::size_t count, std::size_t ele
   // The state owns the bytes together with the region, so they cannot be freed while they are
   // registered.
   std::vector<std::byte> memory(count * element_bytes);
-  ibv_mr* made = reg(*state_, memory, access);
+  ibv_mr* made = reg(*this, *state_, memory, access);
   return MemoryRegion(std::make_shared<detail::MemoryState>(state_, made, std::move(memory)));
 }
 
 MemoryRegion ProtectionDomain::register_bytes(std::span<std::byte> memory, Access access) const {
   if (memory.empty()) fail(EINVAL, "cannot register a region of no bytes");
-  return MemoryRegion(std::make_shared<detail::MemoryState>(state_, reg(*state_, memory, access),
-                                                            std::vector<std::byte>()));
+  return MemoryRegion(std::make_shared<detail::MemoryState>(
+      state_, reg(*this, *state_, memory, access), std::vector<std::byte>()));
 }
 
 // The C interface takes a pointer that is not const. Without these rights the device only reads.

@@ -29,5 +29,12 @@ void fail(int error, const std::string& what, ErrorDetail detail) {
   throw Error(error, what, std::move(detail));
 }
 
+std::string without_cause(const Error& error) {
+  std::string text = error.what();
+  const std::string cause = ": " + error.code().message();
+  if (text.ends_with(cause)) text.resize(text.size() - cause.size());
+  return text;
+}
+
 }  // namespace verbs::detail
 }  // namespace weft

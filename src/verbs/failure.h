@@ -12,6 +12,10 @@ namespace weft::verbs::detail {
 [[noreturn]] void fail(int error, const std::string& what);
 [[noreturn]] void fail(int error, const std::string& what, ErrorDetail detail);
 
+// The sentence of an error, without the text of its error number, to be thrown or kept with that
+// number.
+[[nodiscard]] std::string without_cause(const Error& error);
+
 // For calls that return 0 or an errno.
 inline void check(int error, const char* what) {
   if (error) fail(error, what);

@@ -51,7 +51,8 @@ Address HostLookup::take() {
 Task<Address> look_up(Suspension& suspension, Backend backend, Address address) {
   HostLookup lookup(backend, address);
   const Woken woken = co_await until(suspension, lookup);
-  check_woken(woken, fmt::format("resolve \"{}\" port {}", address.host, address.port));
+  check_woken(woken, fmt::format("resolve \"{}\" port {}", address.host, address.port),
+              fmt::format("{} port {}", address.host, address.port));
   co_return lookup.take();
 }
 

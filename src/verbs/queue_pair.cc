@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/caller_explains.h"
 #include "verbs/failure.h"
 #include "verbs/state.h"
 #include "verbs/transitions.h"
@@ -20,6 +21,7 @@ void QueuePair::modify(const ibv_qp_attr& attributes, int mask) const {
   const ibv_qp_state before = state();
   // The C function takes a pointer that is not const.
   ibv_qp_attr copy = attributes;
+  const CallerExplains explains;
   const int failed = detail::table_of(*state_).modify_qp(raw(), &copy, mask);
   if (!failed) return;
   // A modification without IBV_QP_STATE leaves the state as it is.

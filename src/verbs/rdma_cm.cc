@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "base/caller_explains.h"
 #include "verbs/capacity.h"
 #include "verbs/failure.h"
 #include "verbs/host_lookup.h"
@@ -259,6 +260,7 @@ int bind_any(const detail::EventChannelState& channel, rdma_cm_id* id, std::uint
 }  // namespace
 
 void Id::bind(const Address& address) const {
+  const CallerExplains explains;
   if (address.host.empty()) {
     const int failed = bind_any(*state_->channel, raw_, address.port);
     if (failed) fail_bind(failed, address);
@@ -271,6 +273,7 @@ void Id::bind(const Address& address) const {
 }
 
 void Id::listen(int backlog) const {
+  const CallerExplains explains;
   if (state_->channel->table.listen(raw_, backlog) == 0) return;
   const int why = errno;
   fail(why, fmt::format("cannot listen on {}{}", local_address(), taken_port(why)),

@@ -71,9 +71,10 @@ void DescriptorSet::remove(int fd) noexcept {
   epoll_ctl(fd_, EPOLL_CTL_DEL, fd, nullptr);
 }
 
-void check_woken(Woken woken, const std::string& what) {
-  if (woken == Woken::timed_out) throw Error(ETIMEDOUT, "cannot " + what);
-  if (woken == Woken::stopped) throw Error(ECANCELED, "cannot " + what);
+void check_woken(Woken woken, const std::string& what, const std::string& peer) {
+  if (woken == Woken::ready) return;
+  throw Error(woken == Woken::timed_out ? ETIMEDOUT : ECANCELED, "cannot " + what,
+              {.object = peer.empty() ? "" : "connection", .peer = peer});
 }
 
 // Creates a descriptor only if a stop is possible: most waits need none.

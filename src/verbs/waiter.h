@@ -71,8 +71,8 @@ class DescriptorSet {
 enum class Woken { ready, timed_out, stopped };
 
 // Throws Error(ETIMEDOUT) or Error(ECANCELED) if a wait did not end with Woken::ready. `what` names
-// the operation, as in "connect to 192.0.2.1".
-void check_woken(Woken woken, const std::string& what);
+// the operation, as in "connect to 192.0.2.1", and `peer` is for ErrorDetail.
+void check_woken(Woken woken, const std::string& what, const std::string& peer = {});
 
 // Makes a stop request visible to poll(2). Costs nothing if the token cannot request a stop.
 class StopFlag {

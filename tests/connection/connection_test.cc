@@ -245,6 +245,12 @@ TEST(Connection, ErrorsNameTheObjectAndTheNextStep) {
     EXPECT_EQ(text.find("Cannot assign"), std::string::npos) << text;
     EXPECT_EQ(detail.peer, "no-such-host.invalid port 7");
   }
+  {
+    const std::string peer = test::host() + ":1";
+    const auto [text, detail] = test::error_of([&] { (void)connect({test::host(), 1}, patience); });
+    EXPECT_THAT(text, HasSubstr(peer));
+    EXPECT_EQ(detail.peer, peer);
+  }
   // An adapter does not report its limit of inline data.
   if (verbs::default_backend() != verbs::Backend::embedded) return;
   {

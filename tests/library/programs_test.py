@@ -4,8 +4,10 @@ Run with --compiler PROGRAM --c-compiler PROGRAM.
 """
 
 import argparse
+import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -71,6 +73,25 @@ class Programs(unittest.TestCase):
             text = ("#include <stdio.h>\n#include <weft.h>\nvoid block(void);\n"
                     f"void block(void) {{\n{block}\n}}\n")
             self.compile(SETTINGS.c_compiler, "block.c", text, "-std=c99")
+
+    def test_headers_with_both_compilers_and_all_warnings(self):
+        """All public headers in one file; each alone, too, in the long run."""
+        public = ROOT / "include"
+        headers = sorted(path.relative_to(public) for path in public.rglob("*.hpp"))
+        self.assertGreater(len(headers), 80)
+        # What needs packages of its own to compile.
+        plain = [path for path in headers if "asio" not in path.name and "asio" not in path.parts]
+        warnings = ["-Wconversion", "-Wsign-conversion", "-Wshadow", "-Wold-style-cast"]
+        for compiler in {SETTINGS.compiler, *filter(None, [shutil.which("clang++")])}:
+            with self.subTest(compiler):
+                text = "".join(f"#include <{path}>\n" for path in plain)
+                self.compile(compiler, "all.cc", text, "-std=c++20", *warnings)
+            if "WEFT_TEST_LONG" not in os.environ:
+                continue
+            for path in plain:
+                with self.subTest(f"{compiler} {path}"):
+                    self.compile(compiler, "one.cc", f"#include <{path}>\n", "-std=c++20",
+                                 *warnings)
 
     def test_headers_without_exceptions(self):
         """A program may be compiled with -fno-exceptions; then what the library throws ends it."""

@@ -168,6 +168,22 @@ TEST(HostNames, AreLookedUpBesideTheLoop) {
   loop.connect({"other-host.invalid", 7}, {}).disconnect();
 }
 
+// What an error says to programs survives until its callback.
+TEST(EarlySends, ErrorsNameThePeerAsData) {
+  EventLoop loop;
+  std::vector<ErrorDetail> details;
+  const Handlers handlers{
+      .error = [&](Connection&, const Error& error) { details.push_back(error.detail()); }};
+  loop.connect({"no-such-host.invalid", 7}, handlers);
+  until(loop, [&] { return details.size() == 1; });
+  EXPECT_EQ(details[0].attribute, "host");
+  EXPECT_EQ(details[0].peer, "no-such-host.invalid port 7");
+  loop.connect({test::host(), 1}, handlers);
+  until(loop, [&] { return details.size() == 2; });
+  EXPECT_EQ(details[1].object, "connection");
+  EXPECT_EQ(details[1].peer, test::host() + " port 1");
+}
+
 TEST(EarlySends, CanBeAwaited) {
   Peer peer;
   EventLoop loop;

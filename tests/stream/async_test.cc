@@ -295,11 +295,26 @@ TEST(HostNames, AreLookedUpBesideTheProgram) {
     ADD_FAILURE() << "no host has that name";
   } catch (const Error& error) {
     EXPECT_EQ(error.detail().peer, "no-such-host.invalid port 7");
-    EXPECT_NE(std::string(error.what()).find("numeric address"), std::string::npos);
+    const std::string text = error.what();
+    EXPECT_NE(text.find("numeric address"), std::string::npos);
+    const std::string cause = error.code().message();
+    EXPECT_EQ(text.find(cause), text.rfind(cause)) << "the cause is there once: " << text;
   }
   // May end while the name is looked up.
   Stream abandoned;
   abandoned.start_connecting({"other-host.invalid", 7});
+}
+
+// As data, too: a program need not read the sentence.
+TEST(Refusals, NameThePeer) {
+  Stream refused;
+  try {
+    refused.connect({test::host(), 1}, test_timeout);
+    ADD_FAILURE() << "no program listens at port 1";
+  } catch (const Rejected& error) {
+    EXPECT_EQ(error.detail().object, "stream");
+    EXPECT_EQ(error.detail().peer, test::host() + ":1");
+  }
 }
 
 }  // namespace

@@ -198,7 +198,28 @@ TEST(Configure, AWrongOptionIsNamed) {
   } catch (const Error& error) {
     EXPECT_EQ(error.error_number(), ENODEV);
     EXPECT_THAT(error.what(), ::testing::HasSubstr("192.0.2.77"));
+    EXPECT_EQ(error.detail().attribute, "address");
   }
+}
+
+// What to do is in the Error and is not printed, too.
+TEST(Configure, WhatAnErrorSaysIsNotLogged) {
+  const auto context = open_own_device({});
+  const verbs::EventChannel channel(context);
+  const verbs::Id taken(channel);
+  taken.bind({"127.0.0.1", 0});
+  taken.listen(1);
+  Collected collected;
+  const verbs::Id id(channel);
+  EXPECT_THROW(id.bind({"127.0.0.1", taken.local_port()}), Error);
+  EXPECT_TRUE(collected.records().empty()) << collected.records()[0].message;
+  const auto domain = context.create_domain();
+  const auto queue = context.create_completion_queue(1);
+  auto prepared = domain.queue_pair(queue, queue).build();
+  verbs::Endpoint peer = prepared.endpoint();
+  peer.gid.reset();
+  EXPECT_THROW((void)std::move(prepared).handshake(peer), Error);
+  EXPECT_TRUE(collected.records().empty()) << collected.records()[0].message;
 }
 
 TEST(Configure, OptionsCanComeFromTheEnvironment) {

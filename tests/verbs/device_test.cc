@@ -39,6 +39,7 @@ TEST(Devices, TheWrongNameIsAnErrorThatNamesTheOthers) {
     EXPECT_NE(std::string(error.what()).find("mlx5_7"), std::string::npos);
     const std::string there = test::open_device().device_name();
     EXPECT_NE(std::string(error.what()).find(there), std::string::npos);
+    EXPECT_EQ(error.detail().attribute, "name");
   }
 }
 
@@ -246,6 +247,12 @@ TEST(Limits, AreNamedByTheError) {
       test::error_of([&] { (void)builder().max_inline_bytes(many).build(); });
   EXPECT_THAT(text, ::testing::HasSubstr("inline data"));
   EXPECT_EQ(detail.attribute, "max_inline_data");
+  // Memory that does not exist.
+  const auto [fault, region] = test::error_of(
+      [&] { (void)domain.register_memory(std::span(reinterpret_cast<std::byte*>(0x1000), 4096)); });
+  EXPECT_THAT(fault, ::testing::HasSubstr("does not exist"));
+  EXPECT_EQ(region.object, "memory region");
+  EXPECT_EQ(region.attribute, "address");
   const auto [few, none] = test::error_of([&] { (void)context.create_completion_queue(0); });
   EXPECT_THAT(few, ::testing::HasSubstr("one entry at least"));
   EXPECT_EQ(none.object, "completion queue");
@@ -263,6 +270,23 @@ TEST(QueuePair, AHandshakeWithoutAGidSaysSo) {
   const auto [text, detail] = test::error_of([&] { (void)std::move(prepared).handshake(peer); });
   EXPECT_THAT(text, ::testing::HasSubstr("GID"));
   EXPECT_EQ(detail.attribute, "AV");
+}
+
+// The device looks the route up in the transition to RTR. From 127.0.0.1 there is none to others.
+TEST(QueuePair, AHandshakeWithoutARouteSaysSo) {
+  const Context context =
+      test::own_device() ? open_own_device({.address = "127.0.0.1"}) : test::open_device();
+  WEFT_NEEDS_NUMBERS(context);
+  if (!context.query_port(1).is_ethernet()) GTEST_SKIP() << "needs a port on Ethernet";
+  const auto domain = context.create_domain();
+  const auto queue = context.create_completion_queue(8);
+  auto prepared = domain.queue_pair(queue, queue).build();
+  Endpoint peer = prepared.endpoint();
+  peer.gid = Gid::parse("::ffff:198.51.100.7");  // RFC 5737 §3: an address of no host
+  const auto [text, detail] = test::error_of([&] { (void)std::move(prepared).handshake(peer); });
+  EXPECT_THAT(text, ::testing::HasSubstr("198.51.100.7, must be reachable from row"));
+  EXPECT_EQ(detail.attribute, "AV");
+  EXPECT_THAT(detail.peer, ::testing::HasSubstr("198.51.100.7"));
 }
 
 TEST(QueuePair, AWrongAttributeIsNamed) {

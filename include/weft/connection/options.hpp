@@ -59,8 +59,9 @@ struct Greeting {
 // The peer rejected the connection: error_number() is ECONNREFUSED.
 class WEFT_API Rejected : public Error {
  public:
-  // A sentence about the rejection, and the private data that came with it.
-  Rejected(const std::string& what, std::vector<std::byte> private_data);
+  // A sentence about the rejection, the private data that came with it, and what programs can
+  // evaluate.
+  Rejected(const std::string& what, std::vector<std::byte> private_data, ErrorDetail detail = {});
   // The private data that the peer's program has sent with the rejection.
   [[nodiscard]] const std::vector<std::byte>& private_data() const { return private_data_; }
 

@@ -46,8 +46,9 @@ enum class RejectReason {
 // The peer has rejected the request to connect. error_number() is ECONNREFUSED.
 class WEFT_API Rejected : public Error {
  public:
-  // What the peer has answered, and a sentence about it.
-  Rejected(RejectReason reason, const std::string& what, std::vector<std::byte> private_data = {});
+  // What the peer has answered, a sentence about it, and what programs can evaluate.
+  Rejected(RejectReason reason, const std::string& what, std::vector<std::byte> private_data = {},
+           ErrorDetail detail = {});
   // Why the peer has rejected the request.
   [[nodiscard]] RejectReason reason() const { return reason_; }
   // The private data that the peer's application has sent with the rejection.

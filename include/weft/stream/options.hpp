@@ -88,8 +88,10 @@ WEFT_API void check(const Options& options);
 // uses another version or supports no common variant.
 class WEFT_API Rejected : public Error {
  public:
-  // An errno value, a sentence about the rejection, and the private data that came with it.
-  Rejected(int error_number, const std::string& what, std::vector<std::byte> private_data);
+  // An errno value, a sentence about the rejection, the private data that came with it, and what
+  // programs can evaluate.
+  Rejected(int error_number, const std::string& what, std::vector<std::byte> private_data,
+           ErrorDetail detail = {});
   // The private data that the peer's program has sent with the rejection.
   [[nodiscard]] const std::vector<std::byte>& private_data() const { return private_data_; }
 

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/caller_explains.h"
 #include "base/log.h"
 #include "device/addresses.h"
 #include "device/connect/slots.h"
@@ -23,7 +24,7 @@ constexpr int peer_attributes = IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_SQ_PSN;
 // remedy on stderr, once for each process.
 int refuse_without_connection() {
   static std::atomic_flag printed;
-  if (!printed.test_and_set()) {
+  if (!CallerExplains::active() && !printed.test_and_set()) {
     log_format(LogLevel::warning, "weft0",
                "an iWARP queue pair is connected by rdma_cm only; a program that connects by GID "
                "and number needs `weft run --personality roce`, one that knows LIDs only "
