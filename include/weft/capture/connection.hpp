@@ -149,7 +149,7 @@ class ConnectionTable {
   // Removes what was taken for a connection, but has turned out to be a part of another one. size()
   // and forgotten() do not count it any more.
   void withdraw(ConnectionId id) {
-    withdrawn_ += find(id) != nullptr ? 1 : 0;
+    if (find(id) != nullptr) ++withdrawn_;
     connections_.erase(id);
   }
   // Connections of the whole trace, including forgotten ones.
