@@ -578,7 +578,10 @@ class _Requests:
 
     def _collect(self) -> None:
         while True:
-            found = self._connection._take(self._queue, 64, 0)
+            try:
+                found = self._connection._take(self._queue, 64, 0)
+            except Error as failure:
+                return self.stop(failure)
             for outcome in found:
                 future = self._futures.pop(outcome.id, None)
                 if future is not None and not future.done():
@@ -589,14 +592,15 @@ class _Requests:
         if not self._futures:
             self._loop.remove_reader(self._descriptor)
 
-    def stop(self) -> None:
-        """The connection is closed."""
+    def stop(self, failure: Optional[Error] = None) -> None:
+        """The connection is closed, or cannot be waited for any more."""
         if self._descriptor >= 0:
             self._loop.remove_reader(self._descriptor)
         futures, self._futures = self._futures, {}
         for future in futures.values():
             if not future.done():
-                future.set_exception(NotConnected(errno.ENOTCONN, "the connection was closed"))
+                future.set_exception(failure or NotConnected(errno.ENOTCONN,
+                                                             "the connection was closed"))
         self._room.set()
 
 

@@ -53,7 +53,12 @@ std::uint64_t StreamEvents::attach(stream::Listener& listener, std::uint64_t coo
     number = ++last_number_;
     listeners_.emplace(number, Attached{cookie, std::move(private_data)});
   }
-  listener.attach(&queue_, number);
+  try {
+    listener.attach(&queue_, number);
+  } catch (...) {
+    detach(number);
+    throw;
+  }
   return number;
 }
 

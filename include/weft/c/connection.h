@@ -218,7 +218,8 @@ WEFT_C_API int weft_connection_await_completions(weft_connection* connection, we
                                                  weft_completion* completions, size_t size,
                                                  size_t count, int timeout_ms);
 /* A descriptor for poll(2), readable while an outcome may be available; then call
- * weft_connection_await() with timeout 0, also once before the first poll. */
+ * weft_connection_await() with timeout 0, also once before the first poll. With
+ * WEFT_PROGRESS=manual data moves only while this process is in a call of the library. */
 WEFT_C_API int weft_connection_fd(weft_connection* connection, weft_queue queue);
 
 /* --- Advertising buffers to the peer */
