@@ -19,6 +19,8 @@ enum class Rule : std::uint8_t {
   changed_receive,
   posted_region,
   unmapped_memory,
+  freed_memory,
+  freed_posted,
   leak,
   still_in_use,
   destroyed_object,

@@ -8,12 +8,12 @@
 
 #include <atomic>
 #include <cerrno>
-#include <mutex>
 #include <string>
 
 #include "check/completion_accounts.h"
 #include "check/event_accounts.h"
 #include "check/imports.h"
+#include "check/inside.h"
 #include "check/objects.h"
 #include "check/regions.h"
 #include "check/report.h"
@@ -40,7 +40,7 @@ struct Checker {
   const pid_t process = getpid();
   std::atomic<bool> fork_ready{false};  // ibv_fork_init(3)
   // Covers the members below it. No function of the device is called while it is held.
-  std::mutex mutex;
+  InsideMutex mutex;
   Objects objects;
   Imports imports;
   Regions regions;
@@ -75,6 +75,7 @@ class Call {
  private:
   void report_inherited(const Object& object);
 
+  const Inside inside_;
   const char* function_;
   StackId stack_ = 0;
 };

@@ -10,6 +10,7 @@
 
 #include "check/checker.h"
 #include "check/completion_checks.h"
+#include "check/freed_memory.h"
 
 namespace weft::check {
 namespace {
@@ -60,6 +61,8 @@ void report_unpolled() {
 
 void check_exit() {
   if (!checker_if_on() || checker().process != getpid()) return;
+  const Inside inside;
+  unwatch_heap();
   report_unpolled();
   report_leaks();
   const int status = checker().reporter.finish();

@@ -38,6 +38,7 @@ void check_fork() {
 
 // The locks are held across the fork, so that the child finds complete lists.
 void before() {
+  Inside::enter();
   check_fork();
   checker().reporter.before_fork();
   checker().stacks.before_fork();
@@ -48,14 +49,17 @@ void after_in_parent() {
   checker().mutex.unlock();
   checker().stacks.after_fork();
   checker().reporter.after_fork_in_parent();
+  Inside::leave();
 }
 
 void after_in_child() {
   Checker& state = checker();
   state.objects.inherit();
+  state.regions.unplace_all();
   state.mutex.unlock();
   state.stacks.after_fork();
   state.reporter.after_fork_in_child();
+  Inside::leave();
 }
 
 }  // namespace

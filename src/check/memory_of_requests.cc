@@ -31,10 +31,10 @@ bool is_mapped(std::uint64_t address, std::uint64_t bytes) {
          errno != ENOMEM;
 }
 
-// Memory of the device, and pages on demand, need not be there.
+// Memory of the device, and pages on demand, need not be there. That memory was freed is reported
+// once.
 bool must_be_mapped(const MemoryRegion& region) {
-  return region.gone == 0 && region.memory != 0 && !region.any_address &&
-         (region.access & IBV_ACCESS_ON_DEMAND) == 0;
+  return region.is_placed() && !region.freed && (region.access & IBV_ACCESS_ON_DEMAND) == 0;
 }
 
 void report_unknown(Call& call, const ibv_sge& piece, const Use& use) {

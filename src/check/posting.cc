@@ -39,11 +39,6 @@ bool has_pieces(ibv_wr_opcode opcode) {
   return opcode != IBV_WR_BIND_MW && opcode != IBV_WR_LOCAL_INV;
 }
 
-std::string describe(const Request& request, std::uint32_t queue_pair) {
-  return fmt::format("{} {:#x} on queue pair {:#x}", name_of(request.opcode), request.wr_id,
-                     queue_pair);
-}
-
 // A list that the device will refuse is not looked at.
 std::vector<ibv_sge> pieces_of(const ibv_sge* list, int count) {
   constexpr int most = 1024;
@@ -152,6 +147,11 @@ void check_size(Call& call, const ibv_send_wr& given, const QueuePairAccount& ac
 }
 
 }  // namespace
+
+std::string describe(const Request& request, std::uint32_t queue_pair) {
+  return fmt::format("{} {:#x} on queue pair {:#x}", name_of(request.opcode), request.wr_id,
+                     queue_pair);
+}
 
 // --- Sends ---------------------------------------------------------------------------------------
 

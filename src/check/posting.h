@@ -3,13 +3,18 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "check/checker.h"
 #include "check/memory_of_requests.h"
 
 namespace weft::check {
+
+// Of a send queue: "Send 0x11 on queue pair 0x2a0001"
+[[nodiscard]] std::string describe(const Request& request, std::uint32_t queue_pair);
 
 // The requests of one post, noted before the device gets them.
 class PostedSends {

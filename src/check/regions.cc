@@ -10,12 +10,16 @@ constexpr std::size_t max_gone = 65536;
 }  // namespace
 
 void Regions::add(const MemoryRegion& region) {
-  by_key_.insert_or_assign(region.key, region);
+  const auto [entry, is_new] = by_key_.try_emplace(region.key);
+  if (!is_new) unplace(entry->second);
+  entry->second = region;
+  place(region);
 }
 
 void Regions::remove(std::uint32_t key, StackId stack) {
   const auto found = by_key_.find(key);
   if (found == by_key_.end() || found->second.gone != 0) return;
+  unplace(found->second);
   found->second.gone = stack;
   gone_.push_back(key);
   if (gone_.size() <= max_gone) return;
@@ -23,6 +27,26 @@ void Regions::remove(std::uint32_t key, StackId stack) {
   const auto oldest = by_key_.find(gone_.front());
   if (oldest != by_key_.end() && oldest->second.gone != 0) by_key_.erase(oldest);
   gone_.pop_front();
+}
+
+void Regions::note_freed(std::uint32_t key) {
+  const auto found = by_key_.find(key);
+  if (found != by_key_.end()) found->second.freed = true;
+}
+
+void Regions::place(const MemoryRegion& region) {
+  if (!region.is_placed()) return;
+  placed_.add(region.range(), region.key);
+  pages_.add(region.range());
+}
+
+void Regions::unplace(const MemoryRegion& region) {
+  if (placed_.remove(region.range(), region.key)) pages_.remove(region.range());
+}
+
+void Regions::unplace_all() {
+  placed_.clear();
+  pages_.clear();
 }
 
 const MemoryRegion* Regions::find(std::uint32_t key) const {

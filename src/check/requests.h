@@ -11,21 +11,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "check/memory_range.h"
 #include "check/stacks.h"
 
 namespace weft::check {
-
-// Bytes of this process.
-struct MemoryRange {
-  std::uint64_t first = 0;
-  std::uint64_t bytes = 0;
-
-  [[nodiscard]] bool overlaps(const MemoryRange& other) const {
-    return first < other.first + other.bytes && other.first < first + bytes;
-  }
-};
-using MemoryRanges = std::vector<MemoryRange>;
-[[nodiscard]] bool overlap(const MemoryRanges& some, const MemoryRanges& others);
 
 struct Request {
   std::uint64_t wr_id = 0;

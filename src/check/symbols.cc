@@ -127,7 +127,7 @@ void add_frames(std::uintptr_t after_call, std::vector<Frame>& frames) {
 bool is_ours(const Frame& frame) {
   const std::string_view module = base_name(frame.module);
   return module.starts_with("libibverbs.so") || module.starts_with("librdmacm.so") ||
-         module.starts_with("libweft.so") || frame.function.starts_with("weft::") ||
+         module.starts_with("libweft.so") || module == "libweft-heap.so" || frame.function.starts_with("weft::") ||
          frame.function.starts_with("_Unwind_");
 }
 

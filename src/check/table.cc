@@ -6,6 +6,7 @@
 #include "base/kept_memory.h"
 #include "check/exit.h"
 #include "check/forking.h"
+#include "check/freed_memory.h"
 #include "check/hooks.h"
 
 namespace weft::check {
@@ -43,6 +44,7 @@ const provider::Table& make(const provider::Table& below) {
   hook_connections(*table);
   hook_events(*table);
   watch_forks();
+  watch_heap();
   check_at_exit();
   return *table;
 }

@@ -1,7 +1,10 @@
 #include "cli/libraries.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 namespace weft::cli {
@@ -23,8 +26,10 @@ files::path library_folder(const char* library) {
 
 namespace {
 
-// Adds an entry to a colon-separated list. `first` is false for LD_PRELOAD: the runtime of a
-// sanitizer must stay in front there.
+// GCC's names, and a part of those of Clang: libclang_rt.asan-x86_64.so.
+constexpr std::string_view runtimes[] = {"libasan", "liblsan", "libtsan", "libclang_rt."};
+
+// Adds an entry to a colon-separated list.
 void add_entry(const char* variable, const std::string& entry, bool first) {
   const char* before = std::getenv(variable);
   std::string list = entry;
@@ -44,8 +49,17 @@ bool has_library(const files::path& folder, const char* library) {
   return files::exists(folder / library, failed);
 }
 
+// The runtime of a sanitizer must stay in front.
 void append_preload(const files::path& folder, const char* library) {
   add_entry("LD_PRELOAD", (folder / library).string(), false);
+}
+
+void preload_before_allocators(const files::path& folder, const char* library) {
+  const char* const before = std::getenv("LD_PRELOAD");
+  const std::string_view list = before ? before : "";
+  const auto has = [&](std::string_view name) { return list.find(name) != list.npos; };
+  const bool sanitized = std::any_of(std::begin(runtimes), std::end(runtimes), has);
+  add_entry("LD_PRELOAD", (folder / library).string(), !sanitized);
 }
 
 }  // namespace weft::cli

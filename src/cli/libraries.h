@@ -16,5 +16,8 @@ void prepend_library_path(const std::filesystem::path& folder);
 [[nodiscard]] bool has_library(const std::filesystem::path& folder, const char* library);
 // Adds a library of the folder, which replaces functions of the C library, to LD_PRELOAD.
 void append_preload(const std::filesystem::path& folder, const char* library);
+// As append_preload(), but in front of an allocator that the user preloads, so that the library
+// sees what the program gives back to it. The runtime of a sanitizer stays in front.
+void preload_before_allocators(const std::filesystem::path& folder, const char* library);
 
 }  // namespace weft::cli

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <string_view>
 
+#include "check/options.h"
 #include "cli/libraries.h"
 #include "cli/program.h"
 #include "cli/terminal.h"
@@ -151,6 +152,16 @@ int execute(const std::string& path, const std::vector<std::string>& command) {
   return cannot_execute;
 }
 
+// The other checks need no library of their own.
+void preload_heap(const files::path& folder) {
+  constexpr const char* library = "libweft-heap.so";
+  if (has_library(folder, library)) return preload_before_allocators(folder, library);
+  print_notice(fmt::format(
+      "{} is not in {}: memory that is freed while it is registered or posted is not reported; "
+      "build or install it again",
+      library, folder.string()));
+}
+
 }  // namespace
 
 int run(const RunOptions& options) {
@@ -210,6 +221,7 @@ int run(const RunOptions& options) {
         folder.string()));
   }
   if (sockets) append_preload(folder, "libweft-sockets.so");
+  if (check::read_options().on) preload_heap(folder);
   raise_descriptor_limit();
   return execute(program.path, options.command);
 }

@@ -12,12 +12,12 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "check/cases.h"
 #include "check/pair.h"
 
 namespace {
@@ -567,7 +567,7 @@ void datagram_size(bool bad) {
   pair.close();
 }
 
-const std::map<std::string_view, void (*)(bool)> cases = {
+const misuse::Cases own_cases = {
     {"dead-key", dead_key},
     {"unknown-key", unknown_key},
     {"wrong-domain", wrong_domain},
@@ -608,6 +608,8 @@ const std::map<std::string_view, void (*)(bool)> cases = {
 }  // namespace
 
 int main(int count, char** words) {
+  misuse::Cases cases = own_cases;
+  cases.merge(misuse::heap_cases());
   const auto found = count == 3 ? cases.find(words[1]) : cases.end();
   if (found == cases.end()) {
     for (const auto& [name, run] : cases) std::printf("%s\n", std::string(name).c_str());

@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import subprocess
+import sysconfig
 import tempfile
 import unittest
 
@@ -141,6 +142,44 @@ class Misuse(unittest.TestCase):
                                 stdout=subprocess.PIPE).stdout
         documented = re.findall(r"^  ([a-z]+(?:-[a-z]+)*)$", helped, re.MULTILINE)
         self.assertEqual(sorted(documented), sorted({name.partition(".")[0] for name in names()}))
+
+
+class Allocators(unittest.TestCase):
+    """Blocks are seen by way of free(3), whichever shared library has it."""
+
+    def ends(self, name, variant, library, **variables):
+        if not library or not os.path.exists(library):
+            self.skipTest(f"no {library}")
+        environment = {**ENVIRONMENT, "LD_PRELOAD": library, **variables}
+        done = subprocess.run([WEFT, "run", "--quiet", "--check", "--", MISUSE, name, variant],
+                              text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              timeout=WAIT_S, check=False, env=environment)
+        self.assertEqual((done.returncode, done.stdout), (0, "end\n"), done.stderr)
+        return done.stderr
+
+    def test_of_other_libraries(self):
+        for library in ("libjemalloc.so.2", "libtcmalloc_minimal.so.4"):
+            path = f"/usr/lib/{sysconfig.get_config_var('MULTIARCH')}/{library}"
+            for name in ("freed-memory", "freed-memory.by-realloc", "freed-memory.beside-threads",
+                         "freed-posted"):
+                with self.subTest(library=library, case=name):
+                    said = self.ends(name, "bad", path)
+                    self.assertIn(f"check [{name.partition('.')[0]}]", said)
+                    self.assertEqual(self.ends(name, "near", path), "")
+
+    # It reports what is freed too early itself, and has no blocks of the C library.
+    def test_the_runtime_of_a_sanitizer_stays_in_front(self):
+        path = subprocess.run(["g++", "-print-file-name=libasan.so"], text=True, check=False,
+                              stdout=subprocess.PIPE).stdout.strip()
+        for variant in ("bad", "near"):
+            said = self.ends("freed-memory.beside-threads", variant, path,
+                             ASAN_OPTIONS="detect_leaks=0")
+            self.assertEqual(said, "")
+
+    def test_only_with_checks(self):
+        for options, loaded in (([], False), (["--check"], True)):
+            done = run("env", options=options)
+            self.assertEqual("libweft-heap.so" in done.stdout, loaded, done.stdout)
 
 
 class CppLibrary(unittest.TestCase):

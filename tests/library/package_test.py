@@ -208,8 +208,8 @@ class DebianPackages(unittest.TestCase):
                           f"libweft-capture.so.{SETTINGS.version}"})
         self.assertEqual({path.name for path in (place / "weft").iterdir()},
                          {"libibverbs.so", "libibverbs.so.1", "librdmacm.so", "librdmacm.so.1",
-                          "libweft-dissect.so", "libweft-node.so", "libweft-sockets.so",
-                          "selftest"})
+                          "libweft-dissect.so", "libweft-heap.so", "libweft-node.so",
+                          "libweft-sockets.so", "selftest"})
 
     def test_others_that_are_linked_to_it_will_need_it(self):
         named = set()

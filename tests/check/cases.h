@@ -1,0 +1,14 @@
+// The cases of the program `misuse`, by name: CHECK[.VARIANT]. Each commits one misuse, or nearly
+// does.
+#pragma once
+
+#include <map>
+#include <string_view>
+
+namespace misuse {
+
+using Cases = std::map<std::string_view, void (*)(bool bad)>;
+
+[[nodiscard]] Cases heap_cases();
+
+}  // namespace misuse
