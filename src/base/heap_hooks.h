@@ -1,5 +1,5 @@
-// How libweft-heap.so, which `weft run --check` loads into programs, reports to the checks the blocks
-// of the heap that the program gives back.
+// How libweft-heap.so, which `weft run --check` loads into programs, reports to the checks the
+// blocks of the heap that the program gives back.
 #pragma once
 
 #include <cstddef>

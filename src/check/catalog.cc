@@ -58,16 +58,14 @@ constexpr std::array table{
              "The requests complete with IBV_WC_LOC_PROT_ERR, or a message that arrives for them "
              "ends the connection."},
     RuleText{Rule::unmapped_memory, "unmapped-memory",
-             "memory was unmapped while it was registered",
-             "ibv_reg_mr(3), ibv_dereg_mr(3)",
+             "memory was unmapped while it was registered", "ibv_reg_mr(3), ibv_dereg_mr(3)",
              "The adapter keeps the old pages: it sends from them, and what it receives or a peer "
              "writes goes there, where the program does not see it."},
     RuleText{Rule::freed_memory, "freed-memory", "memory was freed while it was registered",
              "ibv_reg_mr(3), ibv_dereg_mr(3), free(3)",
              "The region stays valid, and the allocator gives the memory to another part of the "
              "program, which peers, and requests that name the region, then overwrite."},
-    RuleText{Rule::freed_posted, "freed-posted",
-             "memory was freed while a posted request uses it",
+    RuleText{Rule::freed_posted, "freed-posted", "memory was freed while a posted request uses it",
              "ibv_post_send(3), ibv_post_recv(3): \"The buffers used by a WR can only be safely "
              "reused after WR the request is fully executed and a work completion has been "
              "retrieved\"; free(3)",

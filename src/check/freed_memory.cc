@@ -24,9 +24,8 @@ MemoryRange to_range(const void* block, std::size_t bytes) {
 // What is wrong with giving back a block.
 struct Case {
   Rule rule = Rule::freed_memory;
-  MemoryRange bytes;      // of the region, or of the piece of the request
-  std::uint32_t key = 0;  // of the region
-  std::string what;       // "the region of 64 bytes at 0x7f00 is registered there"
+  MemoryRange bytes;  // of the region, or of the piece of the request
+  std::string what;   // "The region of 64 bytes at 0x7f00 is registered there."
   std::vector<Place> places;
 };
 
@@ -90,7 +89,6 @@ std::optional<Case> find_region(const Regions& regions, const MemoryRange& block
     if (region.freed || (region.access & IBV_ACCESS_ON_DEMAND) != 0) return false;
     if (!block.contains(region.range())) return false;
     found = Case{.bytes = region.range(),
-                 .key = region.key,
                  .what = fmt::format("The {} is registered there.", describe(region)),
                  .places = {{"The region was registered here", region.made}}};
     return true;
@@ -128,7 +126,7 @@ void report(Call& call, const MemoryRange& block, Case found) {
   Checker& state = checker();
   {
     const std::lock_guard lock(state.mutex);
-    if (found.rule == Rule::freed_memory) state.regions.note_freed(found.key);
+    if (found.rule == Rule::freed_memory) state.regions.note_freed(block);
     if (found.rule == Rule::freed_posted) stop_comparing(state, block);
   }
   call.report(found.rule,

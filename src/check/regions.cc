@@ -29,9 +29,11 @@ void Regions::remove(std::uint32_t key, StackId stack) {
   gone_.pop_front();
 }
 
-void Regions::note_freed(std::uint32_t key) {
-  const auto found = by_key_.find(key);
-  if (found != by_key_.end()) found->second.freed = true;
+void Regions::note_freed(const MemoryRange& block) {
+  placed_.find_overlapping(block, [&](std::uint64_t key, const MemoryRange& range) {
+    if (block.contains(range)) by_key_.at(static_cast<std::uint32_t>(key)).freed = true;
+    return false;
+  });
 }
 
 void Regions::place(const MemoryRegion& region) {

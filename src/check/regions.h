@@ -42,8 +42,8 @@ class Regions {
  public:
   void add(const MemoryRegion& region);
   void remove(std::uint32_t key, StackId stack);
-  // The memory of the region was given back, and that is reported.
-  void note_freed(std::uint32_t key);
+  // These bytes were given back, and that is reported for one of the regions within them.
+  void note_freed(const MemoryRange& block);
   // The region that has or had the key; null if none did.
   [[nodiscard]] const MemoryRegion* find(std::uint32_t key) const;
   // Whether peers may write, or might have written, to any of these bytes of the process.

@@ -30,9 +30,8 @@ class RegisteredPages {
   static constexpr unsigned page_bits = 12;
   static constexpr unsigned part_bits = 30;
   static constexpr std::size_t pages_per_part = std::size_t{1} << (part_bits - page_bits);
-  static constexpr std::uint64_t parts = (sizeof(void*) == 8 ? std::uint64_t{1} << 48
-                                                             : std::uint64_t{1} << 32) >>
-                                         part_bits;
+  static constexpr std::uint64_t parts =
+      (sizeof(void*) == 8 ? std::uint64_t{1} << 48 : std::uint64_t{1} << 32) >> part_bits;
   // How many regions have memory in a page. At the highest value it stays.
   using Count = std::atomic<std::uint16_t>;
   struct Part {

@@ -127,8 +127,8 @@ void add_frames(std::uintptr_t after_call, std::vector<Frame>& frames) {
 bool is_ours(const Frame& frame) {
   const std::string_view module = base_name(frame.module);
   return module.starts_with("libibverbs.so") || module.starts_with("librdmacm.so") ||
-         module.starts_with("libweft.so") || module == "libweft-heap.so" || frame.function.starts_with("weft::") ||
-         frame.function.starts_with("_Unwind_");
+         module.starts_with("libweft.so") || module == "libweft-heap.so" ||
+         frame.function.starts_with("weft::") || frame.function.starts_with("_Unwind_");
 }
 
 // Inline functions of verbs.h and rdma_verbs.h, which call the device.

@@ -1,7 +1,7 @@
 // libweft-heap.so, which `weft run --check` loads into programs. It reports to the checks of the
-// device which blocks of the heap the program gives back; without a device in the process it does nothing.
-// The blocks themselves come from the allocator that the program would have without it, and
-// malloc(3) is not replaced.
+// device which blocks of the heap the program gives back; without a device in the process it does
+// nothing. The blocks themselves come from the allocator that the program would have without it,
+// and malloc(3) is not replaced.
 //
 // An allocator that is linked into the program, or the runtime of AddressSanitizer, comes before
 // this library: then the functions here are not called.

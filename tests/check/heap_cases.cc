@@ -39,6 +39,19 @@ void freed_memory(bool bad) {
   pair.close();
 }
 
+// Two regions in one block are one finding; a block that is later in their place is none.
+void freed_memory_with_two_regions(bool bad) {
+  Pair pair;
+  void* block = std::malloc(2000);
+  ibv_mr* regions[2] = {add_region(pair, block, 100),
+                        add_region(pair, static_cast<char*>(block) + 1000, 100)};
+  if (bad) std::free(block);
+  if (bad) std::free(std::malloc(2000));
+  for (ibv_mr* region : regions) remove(region);
+  if (!bad) std::free(block);
+  pair.close();
+}
+
 // A block that free(3) unmaps.
 void freed_memory_large(bool bad) {
   constexpr std::size_t bytes = std::size_t{8} << 20;
@@ -215,6 +228,7 @@ void freed_memory_beside_threads(bool bad) {
 Cases heap_cases() {
   return {{"freed-memory", freed_memory},
           {"freed-memory.large", freed_memory_large},
+          {"freed-memory.with-two-regions", freed_memory_with_two_regions},
           {"freed-memory.by-delete", freed_memory_by_delete},
           {"freed-memory.by-realloc", freed_memory_by_realloc},
           {"freed-memory.by-shrinking", freed_memory_by_shrinking},
