@@ -71,6 +71,19 @@ constexpr std::array table{
              "retrieved\"; free(3)",
              "What arrives for the request overwrites what the allocator has put there since; what "
              "is sent are bytes of another part of the program."},
+    RuleText{Rule::unordered_access, "unordered-access",
+             "two queue pairs access the same memory of the peer at the same time",
+             "ibv_post_send(3); IBA 9.5 \"Transaction Ordering\"; RFC 5040 section 5.5: only "
+             "requests of one queue pair are ordered",
+             "Each queue pair takes its own way through adapters and network: either access comes "
+             "first, or they mix. Only the completion of one, polled before the other is posted, "
+             "gives them an order."},
+    RuleText{Rule::missing_fence, "missing-fence",
+             "a request sends memory that an earlier Read or atomic has still to fill",
+             "ibv_post_send(3): IBV_SEND_FENCE; IBA table \"Work Request Operation Ordering\"; RFC "
+             "5040 section 5.5",
+             "The request sends what the memory held before, what the Read brings, or a "
+             "mixture."},
     RuleText{Rule::leak, "leak", "objects were not destroyed before the program ended",
              "ibv_close_device(3), and the manual page of the function that made them",
              "The kernel frees them with the process; a program that runs on uses up the "

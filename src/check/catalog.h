@@ -21,6 +21,8 @@ enum class Rule : std::uint8_t {
   unmapped_memory,
   freed_memory,
   freed_posted,
+  unordered_access,
+  missing_fence,
   leak,
   still_in_use,
   destroyed_object,

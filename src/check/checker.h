@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <string>
 
+#include "check/accesses.h"
 #include "check/completion_accounts.h"
 #include "check/event_accounts.h"
 #include "check/imports.h"
@@ -48,6 +49,7 @@ struct Checker {
   EventAccounts events;
   Requests requests;
   Writers writers;
+  Accesses accesses;
 };
 
 // Only for functions that are reached while the checker exists.

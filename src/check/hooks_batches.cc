@@ -53,14 +53,15 @@ void set_pieces(ibv_qp_ex* qp, std::span<const ibv_sge> pieces) {
   if (Noted* request = newest(qp)) request->pieces.assign(pieces.begin(), pieces.end());
 }
 
-// The lengths only: the data are copied when they are given.
+// The data are copied when they are given.
 void set_inline(ibv_qp_ex* qp, std::span<const ibv_data_buf> pieces) {
   Noted* request = newest(qp);
   if (!request) return;
   request->work.send_flags |= IBV_SEND_INLINE;
   for (const ibv_data_buf& piece : pieces) {
-    request->pieces.push_back(
-        {.addr = 0, .length = static_cast<std::uint32_t>(piece.length), .lkey = 0});
+    request->pieces.push_back({.addr = reinterpret_cast<std::uintptr_t>(piece.addr),
+                               .length = static_cast<std::uint32_t>(piece.length),
+                               .lkey = 0});
   }
 }
 

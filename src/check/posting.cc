@@ -9,6 +9,13 @@
 #include "check/memory_of_requests.h"
 
 namespace weft::check {
+
+std::vector<ibv_sge> pieces_of(const ibv_sge* list, int count) {
+  constexpr int most = 1024;
+  if (!list || count <= 0 || count > most) return {};
+  return {list, list + count};
+}
+
 namespace {
 
 std::string_view name_of(ibv_wr_opcode opcode) {
@@ -37,13 +44,6 @@ bool writes_locally(ibv_wr_opcode opcode) {
 
 bool has_pieces(ibv_wr_opcode opcode) {
   return opcode != IBV_WR_BIND_MW && opcode != IBV_WR_LOCAL_INV;
-}
-
-// A list that the device will refuse is not looked at.
-std::vector<ibv_sge> pieces_of(const ibv_sge* list, int count) {
-  constexpr int most = 1024;
-  if (!list || count <= 0 || count > most) return {};
-  return {list, list + count};
 }
 
 Request to_request(const ibv_send_wr& given, const QueuePairAccount& account, StackId stack) {
@@ -148,15 +148,18 @@ void check_size(Call& call, const ibv_send_wr& given, const QueuePairAccount& ac
 
 }  // namespace
 
+std::string describe(ibv_wr_opcode opcode, std::uint64_t wr_id, std::uint32_t queue_pair) {
+  return fmt::format("{} {:#x} on queue pair {:#x}", name_of(opcode), wr_id, queue_pair);
+}
+
 std::string describe(const Request& request, std::uint32_t queue_pair) {
-  return fmt::format("{} {:#x} on queue pair {:#x}", name_of(request.opcode), request.wr_id,
-                     queue_pair);
+  return describe(request.opcode, request.wr_id, queue_pair);
 }
 
 // --- Sends ---------------------------------------------------------------------------------------
 
 PostedSends::PostedSends(Call& call, QueuePairAccount& account, const ibv_send_wr* first)
-    : call_(call), account_(account), first_(first) {
+    : call_(call), account_(account), first_(first), order_(account) {
   Checker& state = checker();
   for (const ibv_send_wr* given = first; given; given = given->next) {
     Request request = to_request(*given, account, call.stack());
@@ -168,8 +171,11 @@ PostedSends::PostedSends(Call& call, QueuePairAccount& account, const ibv_send_w
                     .writes = writes_locally(request.opcode),
                     .request = describe(request, account.number)});
     }
-    if (!writes_locally(request.opcode)) request.checksum = checksum_of(request.pieces);
     if (writes_locally(request.opcode)) request.writes = ranges_of(request.pieces);
+    const bool is_filled = order_.note(request, *given);
+    if (is_filled && !writes_locally(request.opcode)) {
+      request.checksum = checksum_of(request.pieces);
+    }
     if (request.opcode == IBV_WR_RDMA_READ && account.qp->state == IBV_QPS_RTS) {
       filled_.emplace_back(request.writes, request.remote_address, request.rkey);
     }
@@ -199,7 +205,7 @@ void PostedSends::restore(const ibv_send_wr* bad) {
 }
 
 void PostedSends::finish(int failed, const ibv_send_wr* bad) {
-  if (failed == 0) return;
+  if (failed == 0) return order_.report(call_, count_);
   const KeptErrno kept;
   restore(bad);
   std::size_t posted = 0;
@@ -210,9 +216,11 @@ void PostedSends::finish(int failed, const ibv_send_wr* bad) {
     for (; count_ > posted && !account_.sends.empty(); --count_) {
       const std::int64_t change = account_.sends.back().signaled ? -1 : 0;
       checker().completions.add_outstanding(account_.qp->send_cq, change);
+      checker().accesses.remove(account_.sends.back().access);
       account_.sends.pop_back();
     }
   }
+  order_.report(call_, posted);
   if (failed == EINVAL) check_state(call_, *account_.qp, true);
   if (failed == ENOMEM) check_retired(call_, account_);
 }
@@ -283,7 +291,10 @@ std::vector<Request> take_sends(QueuePairAccount& account, const ibv_wc& complet
                                       [](const Request& request) { return request.signaled; });
   checker().completions.add_outstanding(account.qp->send_cq, -signaled);
   account.sends.erase(account.sends.begin(), own + 1);
-  for (const Request& request : taken) checker().writers.end(request.writes);
+  for (const Request& request : taken) {
+    checker().writers.end(request.writes);
+    checker().accesses.remove(request.access);
+  }
   return taken;
 }
 
@@ -369,6 +380,7 @@ void check_receive_unchanged(Call& call, const Request& request, const ibv_wc& c
 
 void check_receive_completion(Call& call, QueuePairAccount& account, const ibv_wc& completion) {
   const auto taken = take_receive(account, completion.wr_id);
+  if (completion.status == IBV_WC_SUCCESS) note_answer(account);
   if (taken) check_receive_unchanged(call, *taken, completion);
   if (!taken || completion.status != IBV_WC_LOC_LEN_ERR) return;
   std::uint64_t bytes = 0;
@@ -409,7 +421,11 @@ void forget_requests(QueuePairAccount& account) {
   completions.add_outstanding(account.qp->recv_cq,
                               -static_cast<std::int64_t>(account.receives.size()));
   // Until now they may have written.
-  for (const Request& request : account.sends) checker().writers.end(request.writes);
+  for (const Request& request : account.sends) {
+    checker().writers.end(request.writes);
+    checker().accesses.remove(request.access);
+  }
+  account.peer.reset();
   for (const Request& request : account.receives) checker().writers.end(request.writes);
   account.sends.clear();
   account.receives.clear();

@@ -10,11 +10,17 @@
 
 #include "check/checker.h"
 #include "check/memory_of_requests.h"
+#include "check/order.h"
 
 namespace weft::check {
 
 // Of a send queue: "Send 0x11 on queue pair 0x2a0001"
+[[nodiscard]] std::string describe(ibv_wr_opcode opcode, std::uint64_t wr_id,
+                                   std::uint32_t queue_pair);
 [[nodiscard]] std::string describe(const Request& request, std::uint32_t queue_pair);
+
+// A list of pieces that the device will refuse is taken for an empty one.
+[[nodiscard]] std::vector<ibv_sge> pieces_of(const ibv_sge* list, int count);
 
 // The requests of one post, noted before the device gets them.
 class PostedSends {
@@ -31,6 +37,7 @@ class PostedSends {
   std::size_t count_ = 0;
   const ibv_send_wr* first_;
   std::vector<FilledMemory> filled_;  // of Reads, until they are posted
+  OrderOfPosts order_;
 };
 
 class PostedReceives {

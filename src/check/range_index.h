@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstdint>
 #include <map>
@@ -18,22 +17,24 @@ class RangeIndex {
  public:
   // A range without bytes is left out.
   void add(const MemoryRange& range, std::uint64_t number) {
-    if (range.bytes != 0) of(range)[{range.first, number}] = range.bytes;
+    if (range.bytes != 0) by_size_[size_of(range)][{range.first, number}] = range.bytes;
   }
   // False if it is not there.
   bool remove(const MemoryRange& range, std::uint64_t number) {
-    return range.bytes != 0 && of(range).erase({range.first, number}) != 0;
+    const auto ranges = by_size_.find(size_of(range));
+    if (ranges == by_size_.end() || ranges->second.erase({range.first, number}) == 0) return false;
+    if (ranges->second.empty()) by_size_.erase(ranges);
+    return true;
   }
-  void clear() { by_size_ = {}; }
+  void clear() { by_size_.clear(); }
+  [[nodiscard]] bool empty() const { return by_size_.empty(); }
   // Calls `ends` with the number and the range of each one that overlaps, until it returns true.
   // Returns whether it did.
   template <typename Ends>
   bool find_overlapping(const MemoryRange& range, Ends ends) const {
-    for (std::size_t size = 0; size < by_size_.size(); ++size) {
-      const Ranges& ranges = by_size_[size];
-      if (ranges.empty() || range.bytes == 0) continue;
-      // Each is shorter than this power of two.
-      const std::uint64_t longest = size < 64 ? (std::uint64_t{1} << size) - 1 : ~std::uint64_t{0};
+    if (range.bytes == 0) return false;
+    for (const auto& [size, ranges] : by_size_) {
+      const std::uint64_t longest = ~std::uint64_t{0} >> (64 - size);
       const std::uint64_t from = range.first - std::min(range.first, longest);
       for (auto at = ranges.lower_bound({from, 0}); at != ranges.end(); ++at) {
         const MemoryRange found{at->first.first, at->second};
@@ -48,13 +49,13 @@ class RangeIndex {
   // From the first byte and the number to the count of bytes.
   using Ranges = std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint64_t>;
 
-  Ranges& of(const MemoryRange& range) {
-    return by_size_[static_cast<std::size_t>(std::bit_width(range.bytes))];
+  static int size_of(const MemoryRange& range) {
+    return static_cast<int>(std::bit_width(range.bytes));
   }
 
-  // Ranges of one element differ in size by less than a factor of two, so that a search meets few
-  // that end before what it looks for.
-  std::array<Ranges, 65> by_size_;
+  // By the count of bits that a size has: ranges of one element differ in size by less than a
+  // factor of two, so that a search meets few that end before what it looks for.
+  std::map<int, Ranges> by_size_;
 };
 
 }  // namespace weft::check

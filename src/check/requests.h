@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "check/accesses.h"
 #include "check/memory_range.h"
 #include "check/stacks.h"
 
@@ -28,6 +29,7 @@ struct Request {
   std::uint32_t rkey = 0;
   MemoryRanges writes{};                // of receives, Reads and atomics, where it is known
   std::vector<std::uint32_t> blocks{};  // checksums of what it held: see block_checksums()
+  std::uint64_t access = 0;             // see Accesses; 0: none
   std::uint64_t posted_at = 0;          // this and the next: see Writers
   std::uint64_t ended_at = 0;
 };
@@ -63,6 +65,8 @@ struct QueuePairAccount {
   std::uint32_t number = 0;
   bool signal_all = false;
   std::uint32_t datagram_bytes = 0;  // the MTU, of a queue pair of datagrams
+  std::optional<PeerDevice> peer;    // once it is asked for
+  std::uint64_t fenced = 0;          // accesses up to this number are over when a later one begins
   std::mutex posting;
   std::deque<Request> sends;
   std::deque<Request> receives;

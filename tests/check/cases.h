@@ -10,5 +10,6 @@ namespace misuse {
 using Cases = std::map<std::string_view, void (*)(bool bad)>;
 
 [[nodiscard]] Cases heap_cases();
+[[nodiscard]] Cases order_cases();
 
 }  // namespace misuse

@@ -610,6 +610,7 @@ const misuse::Cases own_cases = {
 int main(int count, char** words) {
   misuse::Cases cases = own_cases;
   cases.merge(misuse::heap_cases());
+  cases.merge(misuse::order_cases());
   const auto found = count == 3 ? cases.find(words[1]) : cases.end();
   if (found == cases.end()) {
     for (const auto& [name, run] : cases) std::printf("%s\n", std::string(name).c_str());
