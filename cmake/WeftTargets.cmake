@@ -29,6 +29,19 @@ function(weft_test name)
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES ${properties})
 endfunction()
 
+# weft_test_with_checks(NAME [FILTER]): all tests of that program once more, but for those of the
+# filter, under the checks of `weft run --check`, which must report nothing.
+function(weft_test_with_checks name)
+  if(WEFT_SANITIZE)
+    return()
+  endif()
+  target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src/library/checks.cc)
+  target_link_libraries(${name} PRIVATE weft_check)
+  add_test(NAME checked.${name} COMMAND ${name} --gtest_filter=-${ARGN})
+  set_tests_properties(checked.${name} PROPERTIES
+    TIMEOUT 600 ENVIRONMENT "WEFT_CHECK=1;WEFT_CHECK_STATUS=66;WEFT_QUIET=1")
+endfunction()
+
 # weft_test_over_tcp(NAME): all tests of that program once more, with connections between processes
 # of this host on TCP.
 function(weft_test_over_tcp name)

@@ -176,6 +176,16 @@ int destroy_id(rdma_cm_id* id) {
   return failed;
 }
 
+int migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
+  Call call("rdma_migrate_id");
+  if (!call.may_use(id) || (channel && !call.may_use(channel))) return errno = EINVAL, -1;
+  const int failed = below().migrate_id(id, channel);
+  if (failed != 0) return failed;
+  const std::lock_guard lock(checker().mutex);
+  checker().objects.set_used(id, channel);
+  return failed;
+}
+
 rdma_event_channel* create_event_channel() {
   Call call("rdma_create_event_channel");
   rdma_event_channel* const channel = below().create_event_channel();
@@ -266,6 +276,7 @@ void hook_connections(provider::Table& table) {
   table.get_request = get_request;
   table.create_id = create_id;
   table.destroy_id = destroy_id;
+  table.migrate_id = migrate_id;
   table.create_event_channel = create_event_channel;
   table.create_event_channel_on = create_event_channel_on;
   table.destroy_event_channel = destroy_event_channel;

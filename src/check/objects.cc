@@ -78,6 +78,13 @@ void Objects::destroy(const void* handle, StackId stack, const std::string& dest
   order_.pop_front();
 }
 
+void Objects::set_used(const void* handle, const void* used) {
+  const auto found = live_.find(handle);
+  if (found == live_.end()) return;
+  found->second.uses.clear();
+  if (used) found->second.uses.push_back(used);
+}
+
 void Objects::inherit() {
   for (auto& [handle, object] : live_) object.inherited = true;
 }

@@ -53,6 +53,8 @@ class Objects {
   [[nodiscard]] const Object* find(const void* handle) const;
   [[nodiscard]] const Object* find_destroyed(const void* handle) const;
   void destroy(const void* handle, StackId stack, const std::string& destroyer);
+  // From now on the object uses this other one only; null: none.
+  void set_used(const void* handle, const void* used);
   // In the child of a fork(2): all objects are the parent's.
   void inherit();
   [[nodiscard]] std::vector<Object> users_of(const void* handle) const;

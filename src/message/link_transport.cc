@@ -55,7 +55,10 @@ std::uint64_t LinkTransport::accessed_bytes() const {
   return counters.peer_reads.bytes + counters.peer_writes.bytes;
 }
 
+// Behind disconnect(), so that nothing completes any more but requests that are flushed. What has
+// completed since the last look concerns a connection that has ended.
 void LinkTransport::reset() {
+  if (queue_) queue_->for_each([](const verbs::Completion& /*late*/) {});
   queue_pair_.reset();  // first: it may still use memory and completion queue
   queue_.reset();
   id_.reset();

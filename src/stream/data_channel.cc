@@ -53,6 +53,10 @@ void copy_unlocked(DataChannel::Lock& lock, std::size_t bytes, const Copy& copy)
 
 // --- Opening -------------------------------------------------------------------------------------
 
+DataChannel::~DataChannel() {
+  if (transport_) transport_->queue().for_each([](const verbs::Completion& /*late*/) {});
+}
+
 void DataChannel::open_transport(const verbs::Id& id, const Options& options) {
   transport_.emplace(id, options);
   peer_maps_.resize(options.mapped_buffers);

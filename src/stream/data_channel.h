@@ -32,6 +32,8 @@ class DataChannel {
 
   // `changed` is notified when the channel breaks; it must outlive this.
   explicit DataChannel(Changes& changed) : changed_(changed) {}
+  // Behind the end of the connection: takes what has completed since the last look.
+  ~DataChannel();
   DataChannel(const DataChannel&) = delete;
   DataChannel& operator=(const DataChannel&) = delete;
 

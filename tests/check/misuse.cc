@@ -284,6 +284,18 @@ void still_in_use(bool bad) {
   pair.close();
 }
 
+// An id that has moved to another channel uses the first one no more.
+void still_in_use_after_migration(bool bad) {
+  rdma_event_channel* first = rdma_create_event_channel();
+  rdma_event_channel* second = rdma_create_event_channel();
+  rdma_cm_id* id = nullptr;
+  need(first && second && rdma_create_id(first, &id, nullptr, RDMA_PS_TCP) == 0, "rdma_create_id");
+  need(rdma_migrate_id(id, second) == 0, "rdma_migrate_id");
+  rdma_destroy_event_channel(bad ? second : first);
+  need(rdma_destroy_id(id) == 0, "rdma_destroy_id");
+  rdma_destroy_event_channel(bad ? first : second);
+}
+
 void destroyed_object(bool bad) {
   Pair pair;
   ibv_cq* cq = ibv_create_cq(pair.context, 4, nullptr, nullptr, 0);
@@ -585,6 +597,7 @@ const misuse::Cases own_cases = {
     {"unmapped-memory.posted", unmapped_memory_posted},
     {"leak", leak},
     {"still-in-use", still_in_use},
+    {"still-in-use.after-migration", still_in_use_after_migration},
     {"destroyed-object", destroyed_object},
     {"wrong-state", wrong_state},
     {"queue-overrun", queue_overrun},
