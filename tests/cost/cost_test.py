@@ -35,6 +35,11 @@ NAMED_RISE = 10
 FIRST_MARK = 0x3FFF0000
 # Lets the C library copy with the same instructions on all x86-64 processors.
 SAME_COPIES = "glibc.cpu.hwcaps=-AVX,-AVX2,-AVX512F,-AVX512VL,-ERMS,-FSRM"
+# What faults on purpose, traces, `weft top` and checks consist of. Without them a path has only
+# branches around it, and no call.
+OFF = re.compile(r"\bcheck::|\bfaults::|\bDeviceFaults\b|\bStreamFaults\b|\bRequestFaults\b|"
+                 r"\bLateCompletions\b|\bRequestWatch\b|\bRequestLatencies\b|\bQueuePairTrace\b|"
+                 r"\bTraceFile\b|\bmove_shaped\b|\btrace_(waits|placed)\b|\bLiveServer\b")
 # Answered without the kernel outside of valgrind; and calls that are made at most every 10 ms.
 NO_CALLS = {"clock_gettime", "rt_sigaction", "rt_sigprocmask"}
 
@@ -116,6 +121,14 @@ def system_calls(program, same_host):
     return found
 
 
+def switched_off(costs):
+    """What a path called although it is off, in sentences."""
+    for path, functions in costs.items():
+        for name in functions:
+            if OFF.search(name):
+                yield f"{path}: {name} is called, although nobody asked for it"
+
+
 def compiler():
     said = subprocess.run(["c++", "--version"], text=True, capture_output=True, check=True).stdout
     return f"{said.splitlines()[0]}, {os.uname().machine}"
@@ -123,6 +136,8 @@ def compiler():
 
 def measure(program, same_host):
     costs = instructions(program, same_host)
+    if unwanted := list(switched_off(costs)):
+        sys.exit("\n".join(unwanted))
     calls = system_calls(program, same_host)
     return {path: {"instructions": round(sum(costs[path].values())),
                    "functions": {name: round(cost, 1)
