@@ -52,6 +52,23 @@ constexpr std::array table{
              "request is fully executed and a work completion has been retrieved\"",
              "What the program writes and what the message brings overwrite each other, in either "
              "order."},
+    RuleText{
+        Rule::early_access, "early-access",
+        "the memory of a receive, Read or atomic was used before its completion was polled",
+        "ibv_post_recv(3), ibv_post_send(3): \"The buffers used by a WR can only be safely "
+        "reused after WR the request is fully executed and a work completion has been "
+        "retrieved\"",
+        "Until the completion the memory holds the old bytes, the new ones, or a mixture; what "
+        "the program writes there may be overwritten."},
+    RuleText{Rule::polled_write, "polled-write",
+             "the program waits for a Write of its peer by reading memory",
+             "ibv_query_qp_data_in_order(3); IBA 9.5 \"Transaction Ordering\"; RFC 5040 5.5 "
+             "\"Ordering and Completion\"",
+             "Most adapters place the bytes of a Write in ascending order, so that its last byte "
+             "is there last; no specification promises it. With relaxed ordering, several paths "
+             "or some adapters (efa) the byte may be there before the others. Only the completion "
+             "of a later receive, a Write with immediate or an atomic says that a Write is "
+             "complete."},
     RuleText{Rule::posted_region, "posted-region",
              "a region was deregistered while requests that use it were under way",
              "ibv_dereg_mr(3), ibv_post_send(3); IBA 10.6 \"Memory Management\"",

@@ -17,6 +17,8 @@ enum class Rule : std::uint8_t {
   refused_peer,
   changed_send,
   changed_receive,
+  early_access,
+  polled_write,
   posted_region,
   unmapped_memory,
   freed_memory,

@@ -6,6 +6,24 @@
 
 namespace weft::check {
 
+void report_accesses() {
+  Checker& state = checker();
+  if (must_release()) {
+    (void)may_watch();  // says so
+    state.early_accesses.release();
+    state.polled_writes.release();
+  }
+  if (state.early_accesses.has_found()) {
+    for (const Finding& found : state.early_accesses.take_findings(state.stacks)) {
+      state.reporter.report(found);
+    }
+  }
+  if (!state.polled_writes.has_found()) return;
+  for (const Finding& found : state.polled_writes.take_findings(state.stacks)) {
+    state.reporter.report(found);
+  }
+}
+
 StackId Call::stack() {
   if (stack_ != 0) return stack_;
   Stacks& stacks = checker().stacks;

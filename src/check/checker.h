@@ -12,14 +12,17 @@
 
 #include "check/accesses.h"
 #include "check/completion_accounts.h"
+#include "check/early_accesses.h"
 #include "check/event_accounts.h"
 #include "check/imports.h"
 #include "check/inside.h"
 #include "check/objects.h"
+#include "check/polled_writes.h"
 #include "check/regions.h"
 #include "check/report.h"
 #include "check/requests.h"
 #include "check/stacks.h"
+#include "check/traps.h"
 #include "provider/table.h"
 
 namespace weft::check {
@@ -40,6 +43,8 @@ struct Checker {
   // Not the child of a fork(2), which inherits the objects and the exit handler.
   const pid_t process = getpid();
   std::atomic<bool> fork_ready{false};  // ibv_fork_init(3)
+  EarlyAccesses early_accesses;
+  PolledWrites polled_writes;
   // Covers the members below it. No function of the device is called while it is held.
   InsideMutex mutex;
   Objects objects;
@@ -57,10 +62,13 @@ struct Checker {
 // Null if the user did not ask for it.
 [[nodiscard]] Checker* checker_if_on();
 
-// One call of the program into verbs.
+// Reports what the debug registers have found.
+void report_accesses();
+
+// One call of the program into verbs. Its thread's accesses to memory are the device's meanwhile.
 class Call {
  public:
-  explicit Call(const char* function) : function_(function) {}
+  explicit Call(const char* function) : function_(function) { report_accesses(); }
   // The stack of the call, taken at the first use.
   [[nodiscard]] StackId stack();
   [[nodiscard]] const char* function() const { return function_; }
@@ -78,6 +86,7 @@ class Call {
   void report_inherited(const Object& object);
 
   const Inside inside_;
+  InsideDevice inside_device_;
   const char* function_;
   StackId stack_ = 0;
 };

@@ -63,6 +63,9 @@ void check_exit() {
   if (!checker_if_on() || checker().process != getpid()) return;
   const Inside inside;
   unwatch_heap();
+  checker().early_accesses.stop();
+  checker().polled_writes.stop();
+  report_accesses();
   report_unpolled();
   report_leaks();
   const int status = checker().reporter.finish();

@@ -40,6 +40,8 @@ void check_fork() {
 void before() {
   Inside::enter();
   check_fork();
+  checker().early_accesses.before_fork();
+  checker().polled_writes.before_fork();
   checker().reporter.before_fork();
   checker().stacks.before_fork();
   checker().mutex.lock();
@@ -49,6 +51,8 @@ void after_in_parent() {
   checker().mutex.unlock();
   checker().stacks.after_fork();
   checker().reporter.after_fork_in_parent();
+  checker().polled_writes.after_fork_in_parent();
+  checker().early_accesses.after_fork_in_parent();
   Inside::leave();
 }
 
@@ -59,6 +63,8 @@ void after_in_child() {
   state.mutex.unlock();
   state.stacks.after_fork();
   state.reporter.after_fork_in_child();
+  state.polled_writes.after_fork_in_child();
+  state.early_accesses.after_fork_in_child();
   Inside::leave();
 }
 

@@ -87,6 +87,7 @@ int complete(ibv_qp_ex* qp) {
   std::swap(batch, batch_of(qp));
   ibv_send_wr* const first = linked(batch);
   if (!account) return below().wr_complete(qp);
+  checker().polled_writes.look();
   const std::lock_guard order(account->posting);
   PostedSends posted(call, *account, first);
   const int failed = below().wr_complete(qp);

@@ -65,6 +65,7 @@ void forget_queues(Call& call, const QueuesOf& before, const QueuesOf& after) {
   }
   if (before.srq && !after.srq) {
     call.destroyed(before.srq);
+    checker().early_accesses.ended_all(before.srq);
     const std::lock_guard lock(checker().mutex);
     checker().requests.remove(*before.srq);
   }
@@ -231,7 +232,9 @@ void note_event(const rdma_cm_event& event) {
 }
 
 int get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
+  InsideDevice::enter();
   const int failed = checker().below.table->get_cm_event(channel, event);
+  InsideDevice::leave();
   if (failed == 0) note_event(**event);
   return failed;
 }

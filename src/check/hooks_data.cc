@@ -21,6 +21,7 @@ int post_send(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** bad) {
   if (!call.may_use(qp)) return *bad = first, EINVAL;
   const auto account = account_of(qp);
   if (!account) return below().post_send(qp, first, bad);
+  checker().polled_writes.look();
   const std::lock_guard order(account->posting);
   PostedSends posted(call, *account, first);
   const int failed = below().post_send(qp, first, bad);
@@ -33,6 +34,7 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* first, ibv_recv_wr** bad) {
   if (!call.may_use(qp)) return *bad = first, EINVAL;
   const auto account = account_of(qp);
   if (!account) return below().post_recv(qp, first, bad);
+  checker().polled_writes.look();
   const std::lock_guard order(account->posting);
   PostedReceives posted(call, account.get(), nullptr, first);
   const int failed = below().post_recv(qp, first, bad);
@@ -59,6 +61,7 @@ int post_srq_recv(ibv_srq* srq, ibv_recv_wr* first, ibv_recv_wr** bad) {
 int poll_cq(ibv_cq* cq, int entries, ibv_wc* completions) {
   Call call("ibv_poll_cq");
   if (!call.may_use(cq)) return -1;
+  checker().polled_writes.look();
   const int polled = below().poll_cq(cq, entries, completions);
   if (polled < entries) note_drained(cq);
   if (polled > 0) (void)call.stack();  // looks for a signal handler

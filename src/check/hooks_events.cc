@@ -8,7 +8,9 @@ namespace {
 // The frame needs no destructor, because a thread may be cancelled in it.
 int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
   check_wait(channel);
+  InsideDevice::enter();
   const int failed = checker().below.table->get_cq_event(channel, cq, cq_context);
+  InsideDevice::leave();
   if (failed == 0) note_event(*cq);
   return failed;
 }
@@ -48,7 +50,9 @@ void note_async_event(const ibv_async_event& event) {
 
 // As get_cq_event().
 int get_async_event(ibv_context* context, ibv_async_event* event) {
+  InsideDevice::enter();
   const int failed = checker().below.table->get_async_event(context, event);
+  InsideDevice::leave();
   if (failed == 0) note_async_event(*event);
   return failed;
 }

@@ -18,17 +18,19 @@ void note_region(Call& call, const ibv_mr* mr, std::uint64_t first, std::uint64_
   const bool whole = mr->addr == nullptr && (access & IBV_ACCESS_ON_DEMAND) != 0;
   Checker& state = checker();
   call.made({.kind = Kind::region, .handle = mr, .number = mr->lkey, .uses = {mr->pd}});
-  const StackId stack = call.stack();
+  const MemoryRegion region{.mr = mr,
+                            .domain = mr->pd,
+                            .key = mr->lkey,
+                            .first = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : first,
+                            .memory = memory,
+                            .length = mr->length,
+                            .access = access,
+                            .any_address = whole,
+                            .made = call.stack()};
+  state.polled_writes.remove(mr);
+  state.polled_writes.add(region);
   const std::lock_guard lock(state.mutex);
-  state.regions.add({.mr = mr,
-                     .domain = mr->pd,
-                     .key = mr->lkey,
-                     .first = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : first,
-                     .memory = memory,
-                     .length = mr->length,
-                     .access = access,
-                     .any_address = whole,
-                     .made = stack});
+  state.regions.add(region);
 }
 
 std::uint64_t to_number(const void* address) {
@@ -85,6 +87,17 @@ int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t lengt
   return failed;
 }
 
+// The program may use the memory again, whether or not requests name it.
+void forget_watched(const ibv_mr& mr) {
+  MemoryRange memory;
+  {
+    const std::lock_guard lock(checker().mutex);
+    const MemoryRegion* const region = checker().regions.find(mr.lkey);
+    if (region) memory = {region->memory, region->length};
+  }
+  checker().early_accesses.ended_in(memory);
+}
+
 int dereg_mr(ibv_mr* mr) {
   if (!mr) return below().dereg_mr(mr);
   Call call("ibv_dereg_mr");
@@ -92,6 +105,8 @@ int dereg_mr(ibv_mr* mr) {
   check_deregistration(call, *mr);
   check_mapped(call, *mr);
   const std::uint32_t key = mr->lkey;
+  checker().polled_writes.remove(mr);
+  forget_watched(*mr);
   const int failed = below().dereg_mr(mr);
   if (failed == EBUSY) call.refused(mr);
   if (failed != 0) return failed;

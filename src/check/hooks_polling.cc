@@ -39,6 +39,7 @@ void check_current(Call& call, ibv_cq_ex* cq) {
 int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attributes) {
   Call call("ibv_start_poll");
   if (!call.may_use(cq)) return EINVAL;
+  checker().polled_writes.look();
   const int failed = below().start_poll(cq, attributes);
   if (failed == 0) check_current(call, cq);
   if (failed == ENOENT) note_drained(ibv_cq_ex_to_cq(cq));

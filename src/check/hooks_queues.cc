@@ -96,6 +96,7 @@ int destroy_srq(ibv_srq* srq) {
   if (failed == EBUSY) call.refused(srq);
   if (failed != 0) return failed;
   call.destroyed(srq);
+  checker().early_accesses.ended_all(srq);
   const std::lock_guard lock(checker().mutex);
   checker().requests.remove(*srq);
   return failed;
@@ -149,6 +150,7 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   if (failed == 0 && (mask & IBV_QP_STATE) != 0 && attributes->qp_state == IBV_QPS_RESET) {
     if (const auto account = account_of(qp)) forget_requests(*account);
   }
+  if (failed == 0 && qp->state == IBV_QPS_ERR) checker().early_accesses.ended_all(qp);
   return failed;
 }
 

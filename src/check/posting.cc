@@ -146,6 +146,31 @@ void check_size(Call& call, const ibv_send_wr& given, const QueuePairAccount& ac
   }
 }
 
+WatchedRequest sends_of(const QueuePairAccount& account, std::uint64_t wr_id) {
+  return {.queue = account.qp, .receives = false, .wr_id = wr_id};
+}
+
+// One of both is null, or the queue pair has a shared queue.
+WatchedRequest receives_of(const QueuePairAccount* account, const SharedReceivesAccount* shared,
+                           std::uint64_t wr_id) {
+  const void* const own = account ? account->qp->srq : nullptr;
+  const void* const queue = shared ? static_cast<const void*>(shared->srq) : account->qp;
+  return {.queue = own ? own : queue, .receives = true, .wr_id = wr_id};
+}
+
+// Before the request is posted, and before it is among those that are.
+void watch_memory(const Request& request, const WatchedRequest& watched, const ibv_qp* qp,
+                  const std::string& name) {
+  Checker& state = checker();
+  state.early_accesses.posting(request.writes);
+  if (!state.early_accesses.wants_more()) return;
+  {
+    const std::lock_guard lock(state.mutex);
+    if (state.requests.any_writes(request.writes)) return;
+  }
+  state.early_accesses.watch(watched, qp, request.posted, name, request.writes);
+}
+
 }  // namespace
 
 std::string describe(ibv_wr_opcode opcode, std::uint64_t wr_id, std::uint32_t queue_pair) {
@@ -179,6 +204,10 @@ PostedSends::PostedSends(Call& call, QueuePairAccount& account, const ibv_send_w
     if (request.opcode == IBV_WR_RDMA_READ && account.qp->state == IBV_QPS_RTS) {
       filled_.emplace_back(request.writes, request.remote_address, request.rkey);
     }
+    if (!request.writes.empty()) {
+      watch_memory(request, sends_of(account, request.wr_id), account.qp,
+                   describe(request, account.number));
+    }
     check_size(call, *given, account);
     const bool signaled = request.signaled;
     {
@@ -209,6 +238,7 @@ void PostedSends::finish(int failed, const ibv_send_wr* bad) {
   const KeptErrno kept;
   restore(bad);
   std::size_t posted = 0;
+  std::vector<std::uint64_t> unposted;
   for (const ibv_send_wr* given = first_; given && given != bad; given = given->next) ++posted;
   {
     const std::lock_guard lock(checker().mutex);
@@ -217,10 +247,12 @@ void PostedSends::finish(int failed, const ibv_send_wr* bad) {
       const std::int64_t change = account_.sends.back().signaled ? -1 : 0;
       checker().completions.add_outstanding(account_.qp->send_cq, change);
       checker().accesses.remove(account_.sends.back().access);
+      unposted.push_back(account_.sends.back().wr_id);
       account_.sends.pop_back();
     }
   }
   order_.report(call_, posted);
+  for (const std::uint64_t id : unposted) checker().early_accesses.ended(sends_of(account_, id));
   if (failed == EINVAL) check_state(call_, *account_.qp, true);
   if (failed == ENOMEM) check_retired(call_, account_);
 }
@@ -236,12 +268,15 @@ PostedReceives::PostedReceives(Call& call, QueuePairAccount* account, SharedRece
     request.pieces = pieces_of(given->sg_list, given->num_sge);
     const std::string place = account ? fmt::format("queue pair {:#x}", account->number)
                                       : std::string("a shared receive queue");
+    const std::string name = fmt::format("receive {:#x} on {}", request.wr_id, place);
     check_pieces(call, request.pieces,
-                 {.domain = domain,
-                  .writes = true,
-                  .request = fmt::format("Receive {:#x} on {}", request.wr_id, place)});
+                 {.domain = domain, .writes = true, .request = "R" + name.substr(1)});
     request.writes = ranges_of(request.pieces);
     request.blocks = block_checksums(request.writes);
+    if (!request.writes.empty()) {
+      watch_memory(request, receives_of(account, shared, request.wr_id),
+                   account ? account->qp : nullptr, name);
+    }
     {
       const std::lock_guard lock(checker().mutex);
       request.posted_at = checker().writers.begin();
@@ -261,13 +296,18 @@ void PostedReceives::finish(int failed, const ibv_recv_wr* bad) {
   if (failed == 0) return;
   const KeptErrno kept;
   std::size_t posted = 0;
+  std::vector<std::uint64_t> unposted;
   for (const ibv_recv_wr* given = first_; given && given != bad; given = given->next) ++posted;
   {
     const std::lock_guard lock(checker().mutex);
     for (; count_ > posted && !queue().empty(); --count_) {
+      unposted.push_back(queue().back().wr_id);
       queue().pop_back();
       if (account_) checker().completions.add_outstanding(account_->qp->recv_cq, -1);
     }
+  }
+  for (const std::uint64_t id : unposted) {
+    checker().early_accesses.ended(receives_of(account_, shared_, id));
   }
   if (failed == EINVAL && account_) check_state(call_, *account_->qp, false);
 }
@@ -327,6 +367,12 @@ void check_failure(Call& call, const Request& request, const ibv_wc& completion)
 
 void check_send_completion(Call& call, QueuePairAccount& account, const ibv_wc& completion) {
   const std::vector<Request> taken = take_sends(account, completion);
+  // Threads that poll at once may come here in another order than the completions.
+  checker().early_accesses.ended(sends_of(account, completion.wr_id));
+  for (const Request& request : taken) {
+    if (request.writes.empty()) continue;
+    checker().early_accesses.ended(sends_of(account, request.wr_id));
+  }
   if (completion.status == IBV_WC_WR_FLUSH_ERR) return;
   for (const Request& request : taken) check_unchanged(call, request, account.number);
   if (!taken.empty() && completion.status != IBV_WC_SUCCESS) {
@@ -381,6 +427,8 @@ void check_receive_unchanged(Call& call, const Request& request, const ibv_wc& c
 void check_receive_completion(Call& call, QueuePairAccount& account, const ibv_wc& completion) {
   const auto taken = take_receive(account, completion.wr_id);
   if (completion.status == IBV_WC_SUCCESS) note_answer(account);
+  checker().early_accesses.ended(receives_of(&account, nullptr, completion.wr_id));
+  if (completion.status == IBV_WC_SUCCESS) checker().polled_writes.received();
   if (taken) check_receive_unchanged(call, *taken, completion);
   if (!taken || completion.status != IBV_WC_LOC_LEN_ERR) return;
   std::uint64_t bytes = 0;
@@ -413,6 +461,7 @@ std::optional<ibv_qp_type> check_completion(Call& call, const ibv_wc& completion
 }
 
 void forget_requests(QueuePairAccount& account) {
+  checker().early_accesses.ended_all(account.qp);
   const std::lock_guard lock(checker().mutex);
   CompletionAccounts& completions = checker().completions;
   const auto signaled = std::count_if(account.sends.begin(), account.sends.end(),

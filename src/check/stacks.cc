@@ -28,23 +28,30 @@ _Unwind_Reason_Code add_frame(_Unwind_Context* context, void* argument) {
 StackId Stacks::take(bool& is_new) {
   Walk walk;
   _Unwind_Backtrace(add_frame, &walk);
+  return add({walk.addresses.data(), walk.count}, is_new);
+}
+
+StackId Stacks::add(std::span<const std::uintptr_t> addresses) {
+  bool is_new = false;
+  return add(addresses, is_new);
+}
+
+StackId Stacks::add(std::span<const std::uintptr_t> addresses, bool& is_new) {
   constexpr std::size_t multiplier = 16777619;  // of FNV-1
-  std::size_t hash = walk.count;
-  for (std::size_t i = 0; i < walk.count; ++i) hash = hash * multiplier + walk.addresses[i];
+  std::size_t hash = addresses.size();
+  for (const std::uintptr_t address : addresses) hash = hash * multiplier + address;
   const std::lock_guard lock(mutex_);
   const auto [first, last] = by_hash_.equal_range(hash);
   for (auto known = first; known != last; ++known) {
     const Stack& stack = stacks_[known->second];
-    if (std::equal(stack.begin(), stack.end(), walk.addresses.begin(),
-                   walk.addresses.begin() + static_cast<std::ptrdiff_t>(walk.count))) {
+    if (std::equal(stack.begin(), stack.end(), addresses.begin(), addresses.end())) {
       is_new = false;
       return known->second;
     }
   }
   is_new = true;
   const auto id = static_cast<StackId>(stacks_.size());
-  stacks_.emplace_back(walk.addresses.begin(),
-                       walk.addresses.begin() + static_cast<std::ptrdiff_t>(walk.count));
+  stacks_.emplace_back(addresses.begin(), addresses.end());
   by_hash_.emplace(hash, id);
   return id;
 }

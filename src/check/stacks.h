@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -21,6 +22,8 @@ class Stacks {
  public:
   // The stack of the calling thread. `is_new`: it is the first one like this.
   [[nodiscard]] StackId take(bool& is_new);
+  // Another one, which a signal handler has taken.
+  [[nodiscard]] StackId add(std::span<const std::uintptr_t> addresses);
   // The stack stays valid as long as this object.
   [[nodiscard]] const Stack& get(StackId id);
   // Around fork(2), so that the child finds complete lists.
@@ -28,6 +31,8 @@ class Stacks {
   void after_fork() { mutex_.unlock(); }
 
  private:
+  [[nodiscard]] StackId add(std::span<const std::uintptr_t> addresses, bool& is_new);
+
   std::mutex mutex_;
   std::deque<Stack> stacks_{1};  // the first one is empty: StackId 0
   std::unordered_multimap<std::size_t, StackId> by_hash_;

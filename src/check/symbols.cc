@@ -124,11 +124,15 @@ void add_frames(std::uintptr_t after_call, std::vector<Frame>& frames) {
   }
 }
 
-bool is_ours(const Frame& frame) {
-  const std::string_view module = base_name(frame.module);
+bool is_our_module(std::string_view path) {
+  const std::string_view module = base_name(path);
   return module.starts_with("libibverbs.so") || module.starts_with("librdmacm.so") ||
-         module.starts_with("libweft.so") || module == "libweft-heap.so" ||
-         frame.function.starts_with("weft::") || frame.function.starts_with("_Unwind_");
+         module.starts_with("libweft.so") || module == "libweft-heap.so";
+}
+
+bool is_ours(const Frame& frame) {
+  return is_our_module(frame.module) || frame.function.starts_with("weft::") ||
+         frame.function.starts_with("_Unwind_");
 }
 
 // Inline functions of verbs.h and rdma_verbs.h, which call the device.
@@ -159,6 +163,16 @@ std::vector<Frame> frames_of(const Stack& stack) {
   const auto start = std::find_if(all.begin() + 1, all.end(), is_start);
   all.erase(start, all.end());
   return all;
+}
+
+bool is_from_weft(const Stack& stack) {
+  for (const std::uintptr_t address : stack) {
+    Dl_info module{};
+    const bool known = dladdr(reinterpret_cast<void*>(address - 1), &module) != 0;
+    const std::string_view path = known && module.dli_fname ? module.dli_fname : "";
+    if (!base_name(path).starts_with("libc.so")) return is_our_module(path);
+  }
+  return false;
 }
 
 std::string to_string(const Frame& frame) {

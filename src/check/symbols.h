@@ -23,6 +23,10 @@ struct Frame {
 // where functions were inlined. Slow, and thread-safe.
 [[nodiscard]] std::vector<Frame> frames_of(const Stack& stack);
 
+// Whether the innermost frame, or the one that has called the C library there, is of Weft's own
+// libraries.
+[[nodiscard]] bool is_from_weft(const Stack& stack);
+
 // "function at file:line", as far as it is known.
 [[nodiscard]] std::string to_string(const Frame& frame);
 

@@ -12,8 +12,11 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <future>
+#include <map>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -173,7 +176,9 @@ struct OwnMemory {
     ibv_sge piece{reinterpret_cast<std::uintptr_t>(words.data()), bytes, mr->lkey};
     ibv_recv_wr request{.wr_id = id, .next = nullptr, .sg_list = &piece, .num_sge = 1};
     ibv_recv_wr* failing = nullptr;
-    need(ibv_post_recv(pair.receiver, &request, &failing) == 0, "ibv_post_recv");
+    const int failed = pair.srq ? ibv_post_srq_recv(pair.srq, &request, &failing)
+                                : ibv_post_recv(pair.receiver, &request, &failing);
+    need(failed == 0, "ibv_post_recv");
   }
   std::vector<std::uint64_t> words = std::vector<std::uint64_t>(1024);
   ibv_mr* mr = nullptr;
@@ -209,6 +214,227 @@ void changed_receive_by_another(bool bad) {
   Pair::poll(pair.receiver_cq);
   if (!bad) Pair::poll(pair.receiver_cq);
   need(ibv_dereg_mr(own.mr) == 0, "ibv_dereg_mr");
+  pair.close();
+}
+
+std::uint64_t read_word(const volatile std::uint64_t& word) {
+  return word;
+}
+
+// Looks at the message before, or only after, the poll.
+void early_access(bool bad) {
+  Pair pair;
+  OwnMemory own(pair);
+  own.post(pair, 1, 4096);
+  if (bad) read_word(own.words[0]);
+  need(pair.send(IBV_WR_SEND, pair.piece(0, 64), signaled) == 0, "ibv_post_send");
+  Pair::poll(pair.sender_cq);
+  Pair::poll(pair.receiver_cq);
+  read_word(own.words[0]);
+  need(ibv_dereg_mr(own.mr) == 0, "ibv_dereg_mr");
+  pair.close();
+}
+
+// The same with a shared receive queue: the memory of the second receive, after the completion of
+// the first one.
+void early_access_of_a_shared_queue(bool bad) {
+  Pair pair({.shared = true});
+  OwnMemory first(pair);
+  OwnMemory second(pair);
+  second.post(pair, 1, 4096);
+  first.post(pair, 2, 4096);
+  need(pair.send(IBV_WR_SEND, pair.piece(0, 64), signaled) == 0, "ibv_post_send");
+  Pair::poll(pair.sender_cq);
+  const bool is_second = Pair::poll(pair.receiver_cq).wr_id == 1;
+  for (const OwnMemory* own : {&first, &second}) {
+    if (bad || (own == &second) == is_second) {
+      for (const std::uint64_t& word : own->words) read_word(word);
+    }
+  }
+  need(pair.send(IBV_WR_SEND, pair.piece(0, 64), signaled) == 0, "ibv_post_send");
+  Pair::poll(pair.sender_cq);
+  Pair::poll(pair.receiver_cq);
+  need(ibv_dereg_mr(first.mr) == 0 && ibv_dereg_mr(second.mr) == 0, "ibv_dereg_mr");
+  pair.close();
+}
+
+// Writes into the memory of a receive. The message covers the place, so that nobody sees it later.
+void early_access_by_write(bool bad) {
+  Pair pair;
+  OwnMemory own(pair);
+  own.post(pair, 1, 64);
+  volatile std::uint64_t& first = own.words[0];
+  if (bad) first = 1;
+  own.words[8] = 1;  // behind the memory of the receive
+  need(pair.send(IBV_WR_SEND, pair.piece(0, 64), signaled) == 0, "ibv_post_send");
+  Pair::poll(pair.sender_cq);
+  Pair::poll(pair.receiver_cq);
+  first = 2;
+  need(ibv_dereg_mr(own.mr) == 0, "ibv_dereg_mr");
+  pair.close();
+}
+
+void early_access_of_read(bool bad) {
+  Pair pair;
+  need(pair.send(IBV_WR_RDMA_READ, pair.piece(8192, 64), signaled) == 0, "ibv_post_send");
+  if (bad) read_word(pair.memory[1024]);
+  Pair::poll(pair.sender_cq);
+  read_word(pair.memory[1024]);
+  pair.close();
+}
+
+// Another thread looks, one that existed at the post or one that is made later.
+void look_in_a_thread(bool bad, bool exists, void (*look)(const OwnMemory& own)) {
+  Pair pair;
+  OwnMemory own(pair);
+  std::promise<void> runs;
+  std::promise<void> posted;
+  std::thread thread;
+  const auto begin = [&] {
+    thread = std::thread([&] {
+      runs.set_value();
+      posted.get_future().get();
+      look(own);
+    });
+    runs.get_future().get();  // the C library blocks its signals until it runs
+  };
+  if (exists) begin();
+  own.post(pair, 1, 4096);
+  if (!exists) begin();
+  if (bad) posted.set_value();
+  if (bad) thread.join();
+  need(pair.send(IBV_WR_SEND, pair.piece(0, 64), signaled) == 0, "ibv_post_send");
+  Pair::poll(pair.sender_cq);
+  Pair::poll(pair.receiver_cq);
+  if (!bad) posted.set_value();
+  if (!bad) thread.join();
+  need(ibv_dereg_mr(own.mr) == 0, "ibv_dereg_mr");
+  pair.close();
+}
+
+[[gnu::noinline]] void look_of_early_access_in_a_thread(const OwnMemory& own) {
+  read_word(own.words[0]);
+}
+
+[[gnu::noinline]] void look_of_early_access_in_a_new_thread(const OwnMemory& own) {
+  read_word(own.words[0]);
+}
+
+void early_access_in_a_thread(bool bad) {
+  look_in_a_thread(bad, true, look_of_early_access_in_a_thread);
+}
+
+void early_access_in_a_new_thread(bool bad) {
+  look_in_a_thread(bad, false, look_of_early_access_in_a_new_thread);
+}
+
+// In the error state the memory is the program's again, also before the completion is polled.
+void early_access_after_an_error(bool bad) {
+  Pair pair;
+  OwnMemory own(pair);
+  own.post(pair, 1, 4096);
+  volatile std::uint64_t& first = own.words[0];
+  if (bad) first = 1;
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_ERR;
+  need(ibv_modify_qp(pair.receiver, &attributes, IBV_QP_STATE) == 0, "ibv_modify_qp");
+  first = 2;
+  Pair::poll(pair.receiver_cq);
+  need(ibv_dereg_mr(own.mr) == 0, "ibv_dereg_mr");
+  pair.close();
+}
+
+// The same memory is posted again before it is read.
+void early_access_after_the_next_post(bool bad) {
+  Pair pair;
+  OwnMemory own(pair);
+  own.post(pair, 1, 4096);
+  need(pair.send(IBV_WR_SEND, pair.piece(0, 64), signaled) == 0, "ibv_post_send");
+  Pair::poll(pair.sender_cq);
+  Pair::poll(pair.receiver_cq);
+  const auto look = [&] {
+    for (const std::uint64_t& word : own.words) read_word(word);
+  };
+  if (!bad) look();
+  own.post(pair, 2, 4096);
+  if (bad) look();
+  need(pair.send(IBV_WR_SEND, pair.piece(0, 64), signaled) == 0, "ibv_post_send");
+  Pair::poll(pair.sender_cq);
+  Pair::poll(pair.receiver_cq);
+  need(ibv_dereg_mr(own.mr) == 0, "ibv_dereg_mr");
+  pair.close();
+}
+
+[[gnu::noinline]] std::byte polled_write_flag(const volatile std::byte* flag) {
+  return *flag;
+}
+
+// The peer writes 64 bytes, and the program waits for the last one; in the other variant it waits
+// for the completion of a Send behind the Write, and then reads the byte.
+void polled_write(bool bad) {
+  constexpr unsigned rounds = 32;
+  constexpr unsigned looks = 4;  // before each Write
+  constexpr std::size_t source = 8192;
+  constexpr std::size_t last = 63;
+  Pair pair;
+  auto* const bytes = reinterpret_cast<std::byte*>(pair.memory.data());
+  for (unsigned round = 1; round <= rounds; ++round) {
+    for (unsigned i = 0; i < looks; ++i) polled_write_flag(bytes + last);
+    bytes[source + last] = std::byte(round);
+    if (!bad) pair.receive(32768, 64);
+    need(pair.send(IBV_WR_RDMA_WRITE, pair.piece(source, 64), signaled) == 0, "ibv_post_send");
+    if (!bad) need(pair.send(IBV_WR_SEND, pair.piece(0, 0), signaled) == 0, "ibv_post_send");
+    if (!bad) Pair::poll(pair.receiver_cq);
+    while (polled_write_flag(bytes + last) != std::byte(round)) {
+    }
+    Pair::poll(pair.sender_cq);
+    if (!bad) Pair::poll(pair.sender_cq);
+  }
+  pair.close();
+}
+
+[[gnu::noinline]] std::uint64_t polled_write_counter(const volatile std::uint64_t* counter) {
+  return *counter;
+}
+
+// Adds one to the first word of the peer.
+void add_one(Pair& pair) {
+  ibv_sge result = pair.piece(16384, 8);
+  ibv_send_wr request{};
+  request.sg_list = &result;
+  request.num_sge = 1;
+  request.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+  request.send_flags = signaled;
+  request.wr.atomic.remote_addr = pair.remote_address;
+  request.wr.atomic.rkey = pair.remote_key;
+  request.wr.atomic.compare_add = 1;
+  ibv_send_wr* failing = nullptr;
+  need(ibv_post_send(pair.sender, &request, &failing) == 0, "ibv_post_send");
+}
+
+// A Write brings the data, and a second one the counter for which the program waits; in the other
+// variant the counter is changed by an atomic, behind which the data are complete.
+void polled_write_of_a_counter(bool bad) {
+  constexpr unsigned rounds = 64;
+  constexpr std::size_t source = 8192;
+  Pair pair;
+  std::uint64_t& counter = pair.memory[0];
+  for (std::uint64_t round = 1; round <= rounds; ++round) {
+    for (unsigned i = 0; i < 4; ++i) polled_write_counter(&counter);
+    pair.memory[source / 8] = round;
+    pair.remote_address += 64;
+    need(pair.send(IBV_WR_RDMA_WRITE, pair.piece(source, 8), signaled) == 0, "ibv_post_send");
+    pair.remote_address -= 64;
+    if (bad) {
+      need(pair.send(IBV_WR_RDMA_WRITE, pair.piece(source, 8), signaled) == 0, "ibv_post_send");
+    } else {
+      add_one(pair);
+    }
+    while (polled_write_counter(&counter) != round) {
+    }
+    Pair::poll(pair.sender_cq);
+    Pair::poll(pair.sender_cq);
+  }
   pair.close();
 }
 
@@ -592,6 +818,16 @@ const misuse::Cases own_cases = {
     {"changed-send", changed_send},
     {"changed-receive", changed_receive},
     {"changed-receive.by-another", changed_receive_by_another},
+    {"early-access", early_access},
+    {"early-access.by-write", early_access_by_write},
+    {"early-access.of-a-shared-queue", early_access_of_a_shared_queue},
+    {"early-access.of-read", early_access_of_read},
+    {"early-access.in-a-thread", early_access_in_a_thread},
+    {"early-access.in-a-new-thread", early_access_in_a_new_thread},
+    {"early-access.after-an-error", early_access_after_an_error},
+    {"early-access.after-the-next-post", early_access_after_the_next_post},
+    {"polled-write", polled_write},
+    {"polled-write.of-a-counter", polled_write_of_a_counter},
     {"posted-region", posted_region},
     {"unmapped-memory", unmapped_memory},
     {"unmapped-memory.posted", unmapped_memory_posted},

@@ -1,9 +1,11 @@
 """`weft run --check` finds each misuse, and nothing in a program that nearly commits it."""
 
+import ctypes
 import json
 import os
 import pathlib
 import re
+import struct
 import subprocess
 import sysconfig
 import tempfile
@@ -12,6 +14,7 @@ import unittest
 WEFT = os.environ["WEFT_BIN"]
 MISUSE = os.environ["WEFT_MISUSE"]
 PATTERNS = os.environ["WEFT_PATTERNS"]
+TRAPS = os.environ["WEFT_TRAPS"]
 CHECKED_CPP = os.environ["WEFT_CHECKED_CPP"]
 WAIT_S = 60
 # Carriers differ in when memory is read and how errors arrive.
@@ -24,18 +27,44 @@ HANGS = {"unacknowledged-event"}
 
 # Without the variables of this test, which `weft run` would warn of.
 ENVIRONMENT = {name: value for name, value in os.environ.items()
-               if name not in ("WEFT_BIN", "WEFT_MISUSE", "WEFT_PATTERNS", "WEFT_CHECKED_CPP")}
+               if name not in ("WEFT_BIN", "WEFT_MISUSE", "WEFT_PATTERNS", "WEFT_TRAPS",
+                               "WEFT_CHECKED_CPP")}
+# These need the debug registers of the processor.
+WATCHING = {"early-access", "polled-write"}
 
 
-def run(*words, options=()):
+def run(*words, options=(), before=None):
     return subprocess.run([WEFT, "run", "--quiet", *options, "--", *words], text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=WAIT_S,
-                          check=False, env=ENVIRONMENT)
+                          check=False, env=ENVIRONMENT, preexec_fn=before)
+
+
+def refuse_perf_event_open():
+    """As containers do: this process and its children get EPERM (seccomp(2), BPF)."""
+    load, equals, answer = 0x20, 0x15, 0x06
+    number_on_x86_64, eperm = 298, 1
+    program = struct.pack("HBBI" * 4, load, 0, 0, 0, equals, 0, 1, number_on_x86_64,
+                          answer, 0, 0, 0x50000 | eperm, answer, 0, 0, 0x7FFF0000)
+    code = ctypes.create_string_buffer(program)
+    block = ctypes.create_string_buffer(struct.pack("HxxxxxxP", 4, ctypes.addressof(code)))
+    libc = ctypes.CDLL(None)
+    no_new_privileges, seccomp, with_filter = 38, 22, 2
+    libc.prctl(no_new_privileges, 1, 0, 0, 0)
+    libc.prctl(seccomp, with_filter, block, 0, 0)
 
 
 def names():
     listed = subprocess.run([MISUSE], text=True, stdout=subprocess.PIPE, check=False)
     return listed.stdout.split()
+
+
+def watches():
+    """Whether memory can be watched here."""
+    told = subprocess.run([WEFT, "doctor"], text=True, stdout=subprocess.PIPE, check=False).stdout
+    return "lacks early-access and polled-write here" not in told
+
+
+WATCHES = watches()
 
 
 class Misuse(unittest.TestCase):
@@ -57,6 +86,8 @@ class Misuse(unittest.TestCase):
             for name in names():
                 with self.subTest(case=name, carrier=carrier):
                     check = name.partition(".")[0]
+                    if check in WATCHING and not WATCHES:
+                        self.skipTest("the debug registers cannot be used: weft doctor")
                     ends = check not in HANGS
                     found, text = self.findings(MISUSE, name, "bad", carrier=carrier, ends=ends,
                                                 options=[] if ends else ["--check=fatal"])
@@ -95,12 +126,37 @@ class Misuse(unittest.TestCase):
             for options in ([], ["--check"]):
                 with self.subTest(carrier=carrier, options=options):
                     done = run(PATTERNS, options=[*options, "--same-host", carrier])
-                    self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+                    self.assertEqual(done.returncode, 0, done.stdout)
+                    # It looks at the memory of a Read, and at nothing else too early.
+                    reports = re.findall(r"check \[(.*?)\]", done.stderr)
+                    wanted = ["early-access"] if options and WATCHES else []
+                    self.assertEqual(reports, wanted, done.stderr)
                     shown = dict(line.split() for line in done.stdout.splitlines())
                     for name, value in defined.items():
                         self.assertEqual(shown[name], value, name)
                     for name, count in undefined.items():
                         self.assertEqual(shown[name] == "a5" * count, bool(options), name)
+
+    def test_programs_that_use_traps_themselves(self):
+        reported = {"early-handler": 1, "late-handler": 0, "fork": 1, "fork-first": 1, "exec": 0,
+                    "blocked": 0, "traced": 0}
+        for how, times in reported.items():
+            with self.subTest(how=how):
+                done = run(TRAPS, how, options=["--check"])
+                self.assertEqual((done.returncode, done.stdout), (0, "end\n"), done.stderr)
+                found = re.findall(r"check \[(.*?)\]", done.stderr)
+                self.assertEqual(found, ["early-access"] * times if WATCHES else [], done.stderr)
+                if how == "late-handler" and WATCHES:
+                    self.assertIn("the program has replaced their handler", done.stderr)
+
+    def test_refused_registers_are_said_once(self):
+        if not WATCHES or os.uname().machine != "x86_64":
+            self.skipTest("the debug registers cannot be used: weft doctor")
+        done = run(MISUSE, "early-access.after-the-next-post", "bad", options=["--check"],
+                   before=refuse_perf_event_open)
+        self.assertEqual((done.returncode, done.stdout), (0, "end\n"), done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertIn("perf_event_open(2) is refused (Operation not permitted)", done.stderr)
 
     def test_off_reports_nothing(self):
         done = run(MISUSE, "dead-key", "bad")

@@ -8,10 +8,11 @@
 namespace misuse {
 namespace {
 
-ibv_qp* make_queue_pair(ibv_pd* pd, ibv_cq* cq, const Options& options) {
+ibv_qp* make_queue_pair(ibv_pd* pd, ibv_cq* cq, ibv_srq* srq, const Options& options) {
   ibv_qp_init_attr wanted{};
   wanted.send_cq = cq;
   wanted.recv_cq = cq;
+  wanted.srq = srq;
   wanted.qp_type = IBV_QPT_RC;
   wanted.sq_sig_all = options.signal_all ? 1 : 0;
   wanted.cap.max_send_wr = wanted.cap.max_recv_wr = options.requests;
@@ -52,6 +53,15 @@ void connect(ibv_qp* qp, std::uint32_t peer, const ibv_gid& gid, std::uint8_t rn
   need(ibv_modify_qp(qp, &attributes, mask) == 0, "ibv_modify_qp to RTS");
 }
 
+ibv_srq* make_shared_queue(ibv_pd* pd, const Options& options) {
+  ibv_srq_init_attr wanted{};
+  wanted.attr.max_wr = options.requests;
+  wanted.attr.max_sge = 1;
+  ibv_srq* made = ibv_create_srq(pd, &wanted);
+  need(made != nullptr, "ibv_create_srq");
+  return made;
+}
+
 ibv_cq* make_completion_queue(ibv_context* context, const Options& options,
                               ibv_comp_channel* channel) {
   if (!options.extended) {
@@ -85,8 +95,9 @@ Pair::Pair(const Options& options) {
   sender_cq = make_completion_queue(context, options, channel);
   receiver_cq = make_completion_queue(context, options, nullptr);
   need(sender_cq && receiver_cq, "ibv_create_cq");
-  sender = make_queue_pair(pd, sender_cq, options);
-  receiver = make_queue_pair(pd, receiver_cq, options);
+  if (options.shared) srq = make_shared_queue(pd, options);
+  sender = make_queue_pair(pd, sender_cq, nullptr, options);
+  receiver = make_queue_pair(pd, receiver_cq, srq, options);
   if (!options.connected) return;
   rnr_retry = options.rnr_retry;
   need(ibv_query_gid(context, 1, 0, &gid) == 0, "ibv_query_gid");
@@ -100,6 +111,7 @@ void Pair::connect_receiver() {
 
 void Pair::close() {
   need(ibv_destroy_qp(sender) == 0 && ibv_destroy_qp(receiver) == 0, "ibv_destroy_qp");
+  if (srq) need(ibv_destroy_srq(srq) == 0, "ibv_destroy_srq");
   need(ibv_destroy_cq(sender_cq) == 0 && ibv_destroy_cq(receiver_cq) == 0, "ibv_destroy_cq");
   if (channel) need(ibv_destroy_comp_channel(channel) == 0, "ibv_destroy_comp_channel");
   need(ibv_dereg_mr(mr) == 0, "ibv_dereg_mr");

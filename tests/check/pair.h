@@ -23,6 +23,7 @@ struct Options {
   std::uint32_t inline_bytes = 64;
   ibv_cq_init_attr_ex* extended = nullptr;  // of both completion queues; null: ordinary ones
   bool late_receiver = false;               // which connect_receiver() connects
+  bool shared = false;                      // the receiver has a shared receive queue
 };
 
 // A context, a protection domain, a completion queue for each queue pair, and a buffer.
@@ -54,6 +55,7 @@ struct Pair {
   ibv_mr* mr = nullptr;
   ibv_cq* sender_cq = nullptr;
   ibv_cq* receiver_cq = nullptr;
+  ibv_srq* srq = nullptr;  // of the receiver
   ibv_qp* sender = nullptr;
   ibv_qp* receiver = nullptr;
   std::uint64_t remote_address = 0;
