@@ -22,6 +22,8 @@ void check_ports(Findings& findings);
 void check_open_ports(const std::string& folder, Findings& findings);
 // System calls that the device uses where it may.
 void check_calls(Findings& findings);
+// Whether memory can be watched, which two checks of `weft run --check` need.
+void check_debug_registers(Findings& findings);
 // WEFT_ variables that are set, and those with invalid values.
 void check_environment(Findings& findings);
 

@@ -18,6 +18,7 @@
 #include <cstring>
 #include <string>
 
+#include "check/debug_registers.h"
 #include "cli/checks.h"
 
 // Missing in older headers; in the kernel since 5.14.
@@ -154,6 +155,20 @@ void check_calls(Findings& findings) {
   }
   findings.push_back(
       {"system calls", Health::good, fmt::format("These optional ones work: {}.", good), ""});
+}
+
+void check_debug_registers(Findings& findings) {
+  const std::string why = check::why_no_debug_registers();
+  if (why.empty()) {
+    findings.push_back({"debug registers", Health::good,
+                        "Programs can watch their memory: `weft run --check` has all its checks.",
+                        ""});
+    return;
+  }
+  findings.push_back(
+      {"debug registers", Health::note,
+       fmt::format("`weft run --check` lacks early-access and polled-write here: {}.", why),
+       "Containers: perf_event_open in the seccomp profile; sysctl kernel.perf_event_paranoid=2"});
 }
 
 }  // namespace weft::cli

@@ -72,6 +72,7 @@ void check_machine(const std::string& folder, Findings& findings) {
   check_limits(findings);
   check_sandbox(findings);
   check_calls(findings);
+  check_debug_registers(findings);
   check_ports(findings);
   check_open_ports(folder, findings);
   check_environment(findings);

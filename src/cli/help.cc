@@ -207,6 +207,10 @@ std::string check_help() {
   for (const check::RuleText& rule : check::rules()) {
     text += entry(rule.name, fmt::format("Reported: {}. {}", rule.title, rule.source));
   }
+  text += wrapped(
+      "early-access and polled-write watch samples of the program's memory, by the debug registers "
+      "of the processor: they do not find each case. `weft doctor` says whether they work here.",
+      indent, columns);
   text += heading("Suppressions: --check-suppressions FILE");
   text += wrapped(
       "Each line is CHECK or CHECK:PATTERN, and # begins a comment. CHECK is one of the names "

@@ -42,7 +42,8 @@ class Doctor(unittest.TestCase):
         self.assertIs(json.loads(done.stdout)["healthy"], True)
         found = findings(done)
         for subject in ("adapters", "rdma-core", "addresses", "descriptors", "system calls",
-                        "ports", "open port", "device", "personality", "self-test"):
+                        "debug registers", "ports", "open port", "device", "personality",
+                        "self-test"):
             self.assertIn(found[subject]["health"], ("ok", "note"), subject)
         self.assertIn("weft0", found["device"]["sentence"])
 
