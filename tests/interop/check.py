@@ -2,10 +2,12 @@
 
 import json
 import pathlib
+import subprocess
 
 import cases
+import datagrams
 import harness
-from harness import need
+from harness import Skip, need
 
 
 def reported(path):
@@ -60,16 +62,18 @@ for _name, _words in {"rc_checked": ["ibv_rc_pingpong", "-c"],
 # The modes of perftest with their programs, and what each side breaks beside _USUAL.
 _PROGRAMS = ("ib_write_lat", "ib_write_bw", "ib_read_lat", "ib_read_bw", "ib_send_lat",
              "ib_send_bw", "ib_atomic_lat", "ib_atomic_bw")
-_USUAL = {"ib_send_bw": {"client": ["leak"]}, "ib_atomic_lat": {"server": ["leak"]}}
+_USUAL = {"ib_send_bw": {"client": ["leak"]}, "ib_atomic_lat": {"server": ["leak"]},
+          # Its sides wait for the last byte of a Write.
+          "ib_write_lat": {"perhaps": ["polled-write"]}}
 _LATENCY = [each for each in _PROGRAMS if each.endswith("lat")]
 _BANDWIDTH = [each for each in _PROGRAMS if each.endswith("bw")]
-_BOTH_LEAVE = {"server": ["leak"], "client": ["leak"]}
 # Addresses are exchanged over rdma_cm out of the buffer into which the other side's arrive.
-_ONE_BUFFER = {**_BOTH_LEAVE, "perhaps": ["changed-send"]}
+_ONE_BUFFER = {"server": ["leak"], "client": ["leak"], "perhaps": ["changed-send", "early-access",
+                                                                   "polled-write"]}
 _MODES = {
     "plain": ([], _PROGRAMS, {}),
     "events": (["-e"], ("ib_read_lat", "ib_send_lat", "ib_read_bw"), {}),
-    "rdma_cm": (["-R"], _PROGRAMS, _BOTH_LEAVE),
+    "rdma_cm": (["-R"], _PROGRAMS, _ONE_BUFFER),
     "com_rdma_cm": (["-z"], ("ib_write_bw", "ib_send_lat"), _ONE_BUFFER),
     "large": (["-s", 1 << 20], ("ib_write_lat", "ib_write_bw", "ib_read_lat", "ib_read_bw",
                                 "ib_send_lat", "ib_send_bw"), {}),
@@ -97,6 +101,19 @@ for _mode, (_words, _programs, _breaks) in _MODES.items():
 cases.add("check.ib_send_bw.events", _case("ib_send_bw", "-F", "-e", "-n", 100))
 cases.add("check.ib_send_bw.both_ways", _case("ib_send_bw", "-F", "-b", "-n", 100))
 cases.add("check.ib_write_bw.both_ways", _case("ib_write_bw", "-F", "-b", "-n", 100))
+
+
+@cases.case("check.ib_write_lat.waits")
+def waits(stage):
+    """Enough rounds that the byte for which both sides wait is found."""
+    told = subprocess.run([harness.weft(), "doctor"], stdout=subprocess.PIPE, text=True,
+                          check=False).stdout
+    if "lacks early-access and polled-write here" in told:
+        raise Skip("the debug registers cannot be used: weft doctor")
+    both = ["polled-write"]
+    _case("ib_write_lat", "-F", "-n", 5000, server=both, client=both)(stage)
+
+
 # A run that ends with its time leaves what is under way.
 cases.add("check.ib_write_bw.time", _case("ib_write_bw", "-F", "-D", 1, perhaps=["never-polled"]))
 
@@ -121,6 +138,34 @@ def _rping(*words):
 
 for _name, _words in {"plain": [], "validated": ["-V", "-v"], "small": ["-S", 100]}.items():
     cases.add(f"check.rping.{_name}", _rping(*_words))
+
+
+def _udaddy(*words):
+    def run(stage):
+        path = pathlib.Path(stage.scratch("both.json"))
+        datagrams.udaddy(stage, *words, weft_options=["--check-report", path])
+        need(not reported(path), str(reported(path)))
+
+    return run
+
+
+cases.add("check.udaddy.ipv4", _udaddy())
+cases.add("check.udaddy.connections", _udaddy("-c", 5, "-C", 20, "-S", 500))
+
+
+@cases.case("check.cmtime.connections")
+def cmtime(stage):
+    """Its server serves until it is stopped."""
+    port = harness.free_port()
+    reports = {name: pathlib.Path(stage.scratch(f"{name}.json")) for name in ("server", "client")}
+    both = ["-c", 50, "-p", port]
+    server = stage.start("server", "cmtime", "-b", "127.0.0.1", *both,
+                         options=["--check-report", reports["server"]])
+    server.await_listening(port)
+    stage.start("client", "cmtime", "-s", "127.0.0.1", *both,
+                options=["--check-report", reports["client"]]).finish()
+    found = {name: reported(path) for name, path in reports.items()}
+    need(found == {"server": set(), "client": set()}, str(found))
 
 
 def _fio(verb):
@@ -183,10 +228,13 @@ _QPERF = ("rc_bw", "rc_lat", "rc_rdma_read_bw", "rc_rdma_read_lat", "rc_rdma_wri
 # By rdma_cm qperf asks for no retries of Sends that find no receive, so that rc_bi_bw may fail.
 _QPERF_BY_LID = ("rc_bi_bw", "uc_bi_bw", "uc_bw", "uc_lat", "uc_rdma_write_bw", "uc_rdma_write_lat",
                  "uc_rdma_write_poll_lat")
+_WAITS = {"polled-write"}  # for the last byte of a Write
 for _test in _QPERF:
-    cases.add(f"check.qperf.{_test}", _qperf(_test, ["-cm", 1], "roce", _QPERF_PERHAPS))
+    _perhaps = _QPERF_PERHAPS | (_WAITS if "poll_lat" in _test else set())
+    cases.add(f"check.qperf.{_test}", _qperf(_test, ["-cm", 1], "roce", _perhaps))
 for _test in _QPERF + _QPERF_BY_LID:
-    cases.add(f"check.qperf.{_test}_by_lid", _qperf(_test, [], "ib", _QPERF_PERHAPS))
+    _perhaps = _QPERF_PERHAPS | (_WAITS if "poll_lat" in _test else set())
+    cases.add(f"check.qperf.{_test}_by_lid", _qperf(_test, [], "ib", _perhaps))
 # Sends and receives of datagrams use one buffer, so that what arrives changes what is sent.
 for _test in ("ud_bi_bw", "ud_bw", "ud_lat"):
     cases.add(f"check.qperf.{_test}_by_lid",
