@@ -1,6 +1,7 @@
 #include "check/traps.h"
 
 #include <dirent.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/trap_action.h"
 
 namespace weft::check {
 namespace {
@@ -42,7 +44,7 @@ std::uint64_t magic() {
   return (weft << 16 | library) << 32;
 }
 
-struct sigaction before;  // written before the handler that reads it is installed
+TrapAction program_action{nullptr};
 
 // From the kernel's <asm-generic/siginfo.h>, which the C library's header does not have.
 constexpr int code_of_perf = 6;
@@ -70,16 +72,26 @@ std::uintptr_t instruction_of(const void* context) {
 #endif
 }
 
-// Does what would have happened without our handler.
-void pass_on(int signal, siginfo_t* info, void* context) {
-  const struct sigaction found = before;
-  if ((found.sa_flags & SA_RESETHAND) != 0) before = {};
-  if ((found.sa_flags & SA_SIGINFO) != 0) return found.sa_sigaction(signal, info, context);
-  if (found.sa_handler == SIG_IGN) return;
-  if (found.sa_handler != SIG_DFL) return found.sa_handler(signal);
+void restore_default() {
   struct sigaction standard {};
   standard.sa_handler = SIG_DFL;
-  ::sigaction(signal, &standard, nullptr);
+  if (const auto keep = reinterpret_cast<KeepTrapAction>(dlsym(RTLD_DEFAULT, keep_trap_action))) {
+    keep(nullptr);
+  }
+  ::sigaction(SIGTRAP, &standard, nullptr);
+}
+
+// Does what would have happened without our handler.
+void pass_on(int signal, siginfo_t* info, void* context) {
+  const struct sigaction* const found = program_action.load();
+  if ((found->sa_flags & SA_RESETHAND) != 0) {
+    static const struct sigaction standard {};
+    program_action = &standard;
+  }
+  if ((found->sa_flags & SA_SIGINFO) != 0) return found->sa_sigaction(signal, info, context);
+  if (found->sa_handler == SIG_IGN) return;
+  if (found->sa_handler != SIG_DFL) return found->sa_handler(signal);
+  restore_default();
   ::raise(signal);
 }
 
@@ -116,21 +128,31 @@ struct TrapHandler {
 
   // Our handler calls the one that was found, so it keeps that one's mask and flags.
   static void install() {
-    if (::sigaction(SIGTRAP, nullptr, &before) != 0) return;
-    struct sigaction ours = before;
-    const bool handled = (before.sa_flags & SA_SIGINFO) != 0 ||
-                         (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN);
+    struct sigaction found {};
+    if (::sigaction(SIGTRAP, nullptr, &found) != 0) return;
+    program_action = new struct sigaction(found);
+    struct sigaction ours = found;
+    const bool handled = (found.sa_flags & SA_SIGINFO) != 0 ||
+                         (found.sa_handler != SIG_DFL && found.sa_handler != SIG_IGN);
     constexpr int kept = SA_ONSTACK | SA_RESTART;
-    ours.sa_flags = SA_SIGINFO | (handled ? before.sa_flags & kept : SA_ONSTACK | SA_RESTART);
+    ours.sa_flags = SA_SIGINFO | (handled ? found.sa_flags & kept : SA_ONSTACK | SA_RESTART);
     if (!handled) sigemptyset(&ours.sa_mask);
     ours.sa_sigaction = handle;
     ::sigaction(SIGTRAP, &ours, nullptr);
+    const auto keep = reinterpret_cast<KeepTrapAction>(dlsym(RTLD_DEFAULT, keep_trap_action));
+    if (keep) keep(&program_action);
   }
 
+  // Asks the kernel, because sigaction(2) may be replaced.
   static bool is_ours() {
-    struct sigaction now {};
-    return ::sigaction(SIGTRAP, nullptr, &now) == 0 && (now.sa_flags & SA_SIGINFO) != 0 &&
-           now.sa_sigaction == handle;
+    struct {
+      void (*handler)(int, siginfo_t*, void*) = nullptr;
+      unsigned long flags = 0;
+      void (*restorer)() = nullptr;
+      std::uint64_t mask = 0;
+    } now;
+    return syscall(SYS_rt_sigaction, SIGTRAP, nullptr, &now, sizeof now.mask) == 0 &&
+           now.handler == handle;
   }
 };
 

@@ -1,9 +1,10 @@
 // Watches memory of the program, and gets a call in the thread that accesses it: SIGTRAP by the
 // debug registers (debug_registers.h).
 //
-// The handler passes every other SIGTRAP on to the handler that was there before. A program that
-// installs its own one later replaces ours: then nothing is watched any more (may_watch()). Nor is
-// anything while a debugger traces the process, which would stop at each trap.
+// The handler passes every other SIGTRAP on to the program's, which base/trap_action.h keeps. Where
+// a program can replace ours, because `weft run` has not started it, nothing is watched any more
+// (may_watch()). Nor is anything while a debugger traces the process, which would stop at each
+// trap.
 #pragma once
 
 #include <array>

@@ -138,15 +138,15 @@ class Misuse(unittest.TestCase):
                         self.assertEqual(shown[name] == "a5" * count, bool(options), name)
 
     def test_programs_that_use_traps_themselves(self):
-        reported = {"early-handler": 1, "late-handler": 0, "fork": 1, "fork-first": 1, "exec": 0,
-                    "blocked": 0, "traced": 0}
+        reported = {"early-handler": 1, "late-handler": 1, "replaced-handler": 0, "fork": 1,
+                    "fork-first": 1, "exec": 0, "blocked": 0, "traced": 0}
         for how, times in reported.items():
             with self.subTest(how=how):
                 done = run(TRAPS, how, options=["--check"])
                 self.assertEqual((done.returncode, done.stdout), (0, "end\n"), done.stderr)
                 found = re.findall(r"check \[(.*?)\]", done.stderr)
                 self.assertEqual(found, ["early-access"] * times if WATCHES else [], done.stderr)
-                if how == "late-handler" and WATCHES:
+                if how == "replaced-handler" and WATCHES:
                     self.assertIn("the program has replaced their handler", done.stderr)
 
     def test_refused_registers_are_said_once(self):

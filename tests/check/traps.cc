@@ -3,6 +3,7 @@
 //   traps HOW
 #include <infiniband/verbs.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -52,16 +53,34 @@ void early_handler() {
   posted.finish();
 }
 
-// Is not watched behind the next call.
+// Installs its handler while memory is watched.
 void late_handler() {
   Posted posted;
-  std::signal(SIGTRAP, count);
+  need(std::signal(SIGTRAP, count) == SIG_DFL, "it had no handler");
+  read_word(posted.pair.memory[0]);
+  need(handled == 0, "its handler is not called for watched memory");
+  std::raise(SIGTRAP);
+  need(handled == 1, "its handler is called");
+  struct sigaction action {};
+  need(sigaction(SIGTRAP, nullptr, &action) == 0 && action.sa_handler == count, "it has its own");
+  posted.finish();
+}
+
+// Replaces the library's handler, as programs can that `weft run` has not started: it is not
+// watched behind its next call.
+void replaced_handler() {
+  Posted posted;
+  struct {
+    void (*handler)(int) = SIG_IGN;
+    unsigned long flags = 0;
+    void (*restorer)() = nullptr;
+    unsigned long mask = 0;
+  } ignored;
+  need(syscall(SYS_rt_sigaction, SIGTRAP, &ignored, nullptr, sizeof ignored.mask) == 0,
+       "rt_sigaction");
   ibv_wc completion{};
   need(ibv_poll_cq(posted.pair.receiver_cq, 1, &completion) == 0, "ibv_poll_cq");
   read_word(posted.pair.memory[0]);
-  need(handled == 0, "its handler is not called");
-  std::raise(SIGTRAP);
-  need(handled == 1, "its handler is called");
   posted.finish();
 }
 
@@ -135,6 +154,7 @@ void traced() {
 const std::map<std::string_view, void (*)()> cases = {
     {"early-handler", early_handler},
     {"late-handler", late_handler},
+    {"replaced-handler", replaced_handler},
     {"fork", forking},
     {"fork-first", forking_first},
     {"exec", executing},
