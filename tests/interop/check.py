@@ -103,15 +103,28 @@ cases.add("check.ib_send_bw.both_ways", _case("ib_send_bw", "-F", "-b", "-n", 10
 cases.add("check.ib_write_bw.both_ways", _case("ib_write_bw", "-F", "-b", "-n", 100))
 
 
-@cases.case("check.ib_write_lat.waits")
-def waits(stage):
-    """Enough rounds that the byte for which both sides wait is found."""
+def _need_debug_registers():
     told = subprocess.run([harness.weft(), "doctor"], stdout=subprocess.PIPE, text=True,
                           check=False).stdout
     if "lacks early-access and polled-write here" in told:
         raise Skip("the debug registers cannot be used: weft doctor")
+
+
+@cases.case("check.ib_write_lat.waits")
+def waits(stage):
+    """Enough rounds that the byte for which both sides wait is found."""
+    _need_debug_registers()
     both = ["polled-write"]
     _case("ib_write_lat", "-F", "-n", 5000, server=both, client=both)(stage)
+
+
+@cases.case("check.ib_read_bw.one_buffer")
+def one_buffer(stage):
+    """It writes its addresses into the buffer of a posted receive."""
+    _need_debug_registers()
+    both = ["leak", "early-access"]
+    _case("ib_read_bw", "-F", "-n", 100, "-R", server=both, client=both,
+          perhaps=["changed-send"])(stage)
 
 
 # A run that ends with its time leaves what is under way.
