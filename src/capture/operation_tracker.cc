@@ -350,9 +350,7 @@ void OperationTracker::on_atomic_answer(const Origin& origin, const AtomicAnswer
 }
 
 void OperationTracker::on_gap(const Origin& origin, const Gap& /*gap*/) {
-  Pair* const pair = pairs_.find(origin.connection);
-  if (pair == nullptr) return;
-  note_unknown(origin.side == Side::a ? pair->b : pair->a, origin.stamp);
+  note_unknown(peer(origin), origin.stamp);
 }
 
 bool OperationTracker::take_request(Half& requester, std::uint64_t message, Operation& operation) {

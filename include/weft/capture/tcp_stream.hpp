@@ -112,6 +112,15 @@ class WEFT_API TcpStream {
 
   // Returns whether anything of this direction was seen: whether begin() or add() was called.
   [[nodiscard]] bool seen() const { return phase_ != Phase::unseen; }
+  // Returns whether it is known where the stream begins, or that nothing of it was captured.
+  [[nodiscard]] bool decided() const { return running() || absent(); }
+  // Returns whether a stream of which the first byte is not chosen yet may begin with this sequence
+  // number, at most `most_bytes` before what was seen.
+  [[nodiscard]] bool may_begin(std::uint32_t sequence, std::uint64_t most_bytes) const {
+    const std::uint64_t first = held_.empty() ? next_ : held_.begin()->first;
+    const std::uint64_t position = position_of(sequence);
+    return position <= first && first - position <= most_bytes;
+  }
   // Returns whether the first byte is chosen. Before that nothing is delivered.
   [[nodiscard]] bool running() const { return phase_ == Phase::running; }
   // Returns whether the stream began at a SYN.

@@ -95,10 +95,12 @@ bool may_have_packets(const Connection& connection, Side silent,
                       const ConnectionTable& connections) {
   if (connection.transport == Transport::iwarp) return false;
   return std::ranges::any_of(connections, [&](const Connection& one) {
-    const bool only_a = one.side_frames[0] > 0 && one.side_frames[1] == 0 && !one.a.known;
-    return only_a && one.id != connection.id && one.transport == connection.transport &&
-           one.a.address == connection.endpoint(silent).address &&
-           one.b.address == connection.endpoint(other(silent)).address;
+    if ((one.side_frames[0] > 0) == (one.side_frames[1] > 0)) return false;
+    const Side sender = one.side_frames[0] > 0 ? Side::a : Side::b;
+    return !one.endpoint(sender).known && one.id != connection.id &&
+           one.transport == connection.transport &&
+           one.endpoint(sender).address == connection.endpoint(silent).address &&
+           one.endpoint(other(sender)).address == connection.endpoint(other(silent)).address;
   });
 }
 

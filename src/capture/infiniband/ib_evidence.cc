@@ -19,31 +19,43 @@ bool close(const std::optional<std::uint32_t>& a, const std::optional<std::uint3
 
 }  // namespace
 
-// Refusals are left out, because they may name a PSN that is not in the capture; so are the middle
-// and the last packets of a Read response, whose PSN is not that of the request.
+// The middle and the last packets of a Read response are left out, because their PSN is not that of
+// the request.
 bool IbEvidence::add(const IbSegment& segment) {
   const Operation operation = segment.operation();
   if (!segment.is_answer()) {
     if (!first_request_) first_request_ = segment.psn();
-    if (requests_.size() >= most_kept) return false;
-    Request request{.frame = segment.stamp.frame};
-    if (operation == Operation::read_request) {
-      request.kind = Kind::read;
-      request.bytes = segment.headers.reth.length_bytes;
-    } else if (operation == Operation::compare_swap || operation == Operation::fetch_add) {
-      request.kind = Kind::atomic;
-    }
-    requests_.try_emplace(segment.psn(), request);
+    add_request(segment);
     return false;
   }
   if (!first_answer_) first_answer_ = segment.psn();
   const bool kept =
       operation == Operation::read_response_first || operation == Operation::read_response_only ||
-      operation == Operation::atomic_acknowledge ||
-      (operation == Operation::acknowledge && segment.headers.aeth.kind() == wire::Aeth::Kind::ack);
+      operation == Operation::atomic_acknowledge || operation == Operation::acknowledge;
   if (!kept || answers_.size() >= most_kept) return false;
-  answers_.push_back({segment.stamp.frame, segment.payload_wire_bytes, segment.psn(), operation});
+  const bool refuses =
+      operation == Operation::acknowledge && segment.headers.aeth.kind() != wire::Aeth::Kind::ack;
+  answers_.push_back(
+      {segment.stamp.frame, segment.payload_wire_bytes, segment.psn(), operation, refuses});
   return true;
+}
+
+void IbEvidence::add_request(const IbSegment& segment) {
+  const Operation operation = segment.operation();
+  Request request{.frame = segment.stamp.frame};
+  if (operation == Operation::read_request) {
+    request.kind = Kind::read;
+    request.bytes = segment.headers.reth.length_bytes;
+  } else if (operation == Operation::compare_swap || operation == Operation::fetch_add) {
+    request.kind = Kind::atomic;
+  }
+  const bool asks = request.kind != Kind::data || segment.headers.bth.acknowledge_request;
+  if ((asks ? asking_ : requests_.size() - asking_) >= most_kept) return;
+  if (requests_.try_emplace(segment.psn(), request).second && asks) ++asking_;
+}
+
+bool IbEvidence::has_all_requests() const {
+  return asking_ < most_kept && requests_.size() - asking_ < most_kept;
 }
 
 // An acknowledgement may name any PSN again, so it never conflicts.
@@ -61,7 +73,8 @@ bool IbEvidence::conflict(const Request& request, const Answer& answer) {
 }
 
 bool IbEvidence::doubtful(const Request& request, const Answer& answer) {
-  const bool other_kind = answer.operation == Operation::acknowledge && request.kind != Kind::data;
+  const bool other_kind =
+      answer.operation == Operation::acknowledge && !answer.refuses && request.kind != Kind::data;
   return other_kind || request.frame > answer.frame;
 }
 
@@ -70,7 +83,8 @@ IbEvidence::Fit IbEvidence::fit(const IbEvidence& requester) const {
   for (const Answer& answer : answers_) {
     const auto found = requester.requests_.find(answer.psn);
     if (found == requester.requests_.end()) {
-      if (requester.requests_.size() < most_kept) ++fit.doubts;
+      // A refusal may name a request that was lost before the capture, or within a Read.
+      if (requester.has_all_requests() && !answer.refuses) ++fit.doubts;
       continue;
     }
     if (conflict(found->second, answer)) {

@@ -58,12 +58,18 @@ class IbEvidence {
     std::uint64_t bytes = 0;  // payload
     std::uint32_t psn = 0;
     wire::IbOperation operation = wire::IbOperation::acknowledge;
+    bool refuses = false;
   };
 
   [[nodiscard]] static bool conflict(const Request& request, const Answer& answer);
   [[nodiscard]] static bool doubtful(const Request& request, const Answer& answer);
+  void add_request(const IbSegment& segment);
+  [[nodiscard]] bool has_all_requests() const;
 
-  std::unordered_map<std::uint32_t, Request> requests_;  // by PSN
+  // By PSN. Of those that ask for an answer as many are kept as of the others: there are fewer of
+  // them, and answers name them.
+  std::unordered_map<std::uint32_t, Request> requests_;
+  std::size_t asking_ = 0;
   std::vector<Answer> answers_;
   std::optional<std::uint32_t> first_request_;
   std::optional<std::uint32_t> first_answer_;

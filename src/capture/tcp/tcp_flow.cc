@@ -51,10 +51,11 @@ bool TcpFlows::Flow::succeeded_by(const TcpSegment& segment) const {
   if (reader_->indifferent() && flows_.looks_new_(segment.payload)) return true;
   const Half& own = half(side_of(segment));
   if (own.foreign_segments >= max_foreign_segments) return true;
-  if (!segment.header.has(syn) || !own.stream.running()) return false;
+  if (!segment.header.has(syn) || !own.stream.seen()) return false;
   // The SYN itself takes a sequence number, so the first byte has the next one.
   const std::uint32_t sequence = segment.header.sequence + 1;
   if (own.stream.from_the_start()) return *own.stream.first_sequence() != sequence;
+  if (!own.stream.running()) return reset_ && !own.stream.may_begin(sequence, late_syn_bytes);
   if (over_ || reset_) return true;
   const std::uint64_t begin = own.stream.position_of(sequence);
   return packets_ > late_syn_packets || begin > own.stream.position() ||
@@ -111,9 +112,8 @@ void TcpFlows::Flow::on_reset(Side side, const TcpSegment& segment) {
 }
 
 bool TcpFlows::Flow::is_early(const EarlyReset& reset) {
-  for (const Half* one : {&a_, &b_}) {
-    if (!one->stream.running()) return one->stream.out_of_order();
-  }
+  if (!a_.stream.decided() || !b_.stream.decided()) return true;
+  if (!a_.stream.running() || !b_.stream.running()) return false;
   TcpStream& own = half(reset.side).stream;
   const std::uint64_t position = own.position_of(reset.sequence);
   own.sent_before(position);

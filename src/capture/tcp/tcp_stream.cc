@@ -181,7 +181,9 @@ bool TcpStream::watch(std::uint64_t packet, const Stamp& stamp, StreamReader& re
   return true;
 }
 
+// A direction that has not begun comes first: what waits for it must not be passed on before it.
 bool TcpStream::gives_up_before(const TcpStream& other) const {
+  if (decided() != other.decided()) return !decided();
   if (lacks_bytes() != other.lacks_bytes()) return lacks_bytes();
   const auto frame = [](const TcpStream& stream) {
     return stream.held_.empty() ? ~std::uint64_t{0} : stream.held_.begin()->second.stamp.frame;
@@ -200,6 +202,7 @@ bool TcpStream::give_up(const Stamp& stamp, StreamReader& reader) {
   if (phase_ == Phase::gathering) {
     phase_ = Phase::running;
     if (!held_.empty()) next_ = held_.begin()->first;
+    return true;
   }
   if (!held_.empty()) {
     // The segment after the hole may still have to wait for the other direction.

@@ -1,0 +1,199 @@
+// Captures that are out of order, or lack a few packets, in which a connection is known by little:
+// by refusals only, by a reset before its SYN, or in one direction first.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "capture/analysed.h"
+#include "capture/finding_frames.h"
+#include "capture/made_roce.h"
+#include "weft/capture/traffic_findings.hpp"
+
+namespace weft::capture::test {
+namespace {
+
+constexpr std::uint32_t key_b = 0x11223344;  // memory of b, which a uses
+
+struct KindLog final : FindingSink {
+  void on_finding(const Finding& finding) override { kinds.emplace_back(finding.kind); }
+  std::vector<std::string> kinds;
+};
+
+std::vector<std::string> finding_kinds(const MadeCapture& capture) {
+  KindLog log;
+  Analysis analysis;
+  TrafficFindings findings(analysis.connections(), log);
+  analysis.add_sink(findings);
+  analysis.add_operations(findings);
+  feed(analysis, capture);
+  findings.finish();
+  return log.kinds;
+}
+
+bool has(const std::vector<std::string>& kinds, std::string_view kind) {
+  return std::ranges::find(kinds, kind) != kinds.end();
+}
+
+// Moves a packet to an earlier place. The packets between take one place each, with its time.
+void move_to(MadeCapture& capture, std::size_t from, std::size_t to) {
+  const MadeCapture before = capture;
+  std::rotate(capture.begin() + static_cast<std::ptrdiff_t>(to),
+              capture.begin() + static_cast<std::ptrdiff_t>(from),
+              capture.begin() + static_cast<std::ptrdiff_t>(from) + 1);
+  for (std::size_t i = 0; i < capture.size(); ++i) capture[i].time_ns = before[i].time_ns;
+}
+
+void remove(MadeCapture& capture, std::size_t at) {
+  capture.erase(capture.begin() + static_cast<std::ptrdiff_t>(at));
+}
+
+// Without the REP only its packets show which queue pair the passive side has. Where it was never
+// ready, all of them are RNR NAKs.
+TEST(RoceDisorder, RefusalsJoinBothDirections) {
+  MadeCapture capture;
+  RoceTalk talk(capture, {});
+  talk.connect();
+  remove(capture, 1);
+  talk.acknowledge_all(false);
+  const std::uint32_t psn = talk.next_psn(Side::a);
+  talk.send(Side::a, 100);
+  const MadePacket sent = capture.back();
+  for (int i = 0; i < 4; ++i) {
+    talk.acknowledge(Side::b, psn, wire::Aeth::rnr_nak(0, 12));
+    capture.push_back(sent);
+    capture.back().time_ns = capture[capture.size() - 2].time_ns + 10'000'000;
+  }
+  const Analysed seen(capture);
+  ASSERT_EQ(seen.connections(), 1U);
+  EXPECT_GT(seen.connection().side_frames[0], 0U);
+  EXPECT_GT(seen.connection().side_frames[1], 0U);
+  EXPECT_FALSE(has(finding_kinds(capture), finding::one_direction));
+}
+
+// Acknowledgements name the ends of messages, which come after many other packets here.
+TEST(RoceDisorder, AcknowledgementsOfLateRequestsJoinBothDirections) {
+  MadeCapture capture;
+  RoceTalk talk(capture, {});
+  constexpr std::size_t messages = 8;
+  constexpr std::size_t packets = 64;
+  for (std::size_t i = 0; i < messages; ++i) {
+    talk.write(Side::a, key_b, i * 0x10000, packets * RoceOptions{}.mtu_bytes);
+  }
+  // Each message has `packets` packets and its acknowledgement.
+  for (std::size_t i = 0; i < messages; ++i) {
+    const std::size_t last = i * (packets + 1) + packets - 1 - i;
+    const MadePacket end = capture[last];
+    remove(capture, last);
+    capture.push_back(end);
+  }
+  std::int64_t time_ns = capture.front().time_ns;
+  for (MadePacket& packet : capture) packet.time_ns = time_ns += 1'000;
+  const Analysed seen(capture);
+  EXPECT_EQ(seen.connections(), 1U);
+  EXPECT_EQ(seen.whole().size(), messages);
+  expect_known_bytes(seen.traffic);
+}
+
+// A reset and a packet with data come before everything else of their connection.
+TEST(IwarpDisorder, AResetBeforeItsConnection) {
+  MadeCapture capture;
+  IwarpTalk talk(capture, {}, {});
+  talk.connect();
+  Operator a(talk, Side::a);
+  for (int i = 0; i < 3; ++i) a.send(500);
+  talk.tcp().reset(Side::b);
+  move_to(capture, capture.size() - 1, 0);
+  move_to(capture, capture.size() - 1, 0);
+  const Analysed seen(capture);
+  ASSERT_EQ(seen.connections(), 1U);
+  EXPECT_EQ(seen.connection().end, Connection::End::reset);
+  EXPECT_EQ(seen.whole().size(), 3U);
+  EXPECT_EQ(seen.traffic.lost_bytes, 0U);
+  EXPECT_EQ(seen.traffic.resets, 1U);
+}
+
+// After a reset the same ports may be used again, although little was seen of the connection
+// before.
+TEST(IwarpDisorder, AResetThatAnotherConnectionFollows) {
+  MadeCapture capture;
+  IwarpTalk before(capture, {.first_a = 90'000'000, .first_b = 80'000'000}, {});
+  before.connect();
+  Operator(before, Side::a).send(500);
+  before.tcp().reset(Side::b);
+  capture.erase(capture.begin(), capture.begin() + 3);
+  MadeCapture next;
+  IwarpTalk talk(next, {}, {});
+  talk.connect();
+  Operator(talk, Side::a).send(700);
+  talk.close();
+  const std::int64_t end_ns = capture.back().time_ns;
+  for (MadePacket& packet : next) {
+    packet.time_ns += end_ns;
+    capture.push_back(packet);
+  }
+  const Analysed seen(capture);
+  ASSERT_EQ(seen.connections(), 2U);
+  EXPECT_EQ(seen.connection(0).end, Connection::End::reset);
+  EXPECT_EQ(seen.connection(1).end, Connection::End::closed);
+  EXPECT_EQ(seen.whole().size(), 2U);
+  EXPECT_EQ(seen.traffic.lost_bytes, 0U);
+}
+
+// FPDUs are found in the direction of the requester only. The other one has a response, which
+// cannot be decoded because a packet behind it is missing.
+TEST(IwarpDisorder, AResponseAmongBytesThatCannotBeDecoded) {
+  MadeCapture capture;
+  IwarpTalk talk(capture, {}, {.crc = false});
+  talk.connect();
+  const std::size_t handshake = capture.size();
+  Operator a(talk, Side::a);
+  Operator b(talk, Side::b);
+  a.read(key_b, 0x1000, 64);
+  const std::size_t missing = capture.size();
+  b.send(16);
+  for (int i = 0; i < 6; ++i) a.send(16);
+  talk.close();
+  remove(capture, missing);
+  capture.erase(capture.begin(), capture.begin() + static_cast<std::ptrdiff_t>(handshake));
+  const Analysed seen(capture);
+  ASSERT_EQ(seen.connections(), 1U);
+  ASSERT_EQ(seen.operations.count(Operation::Kind::read), 1U);
+  EXPECT_FALSE(has(finding_kinds(capture), finding::unanswered_request));
+}
+
+// Both directions wait for an earlier segment until the end of the capture. A response does not
+// come before its request then, whichever direction begins: with a sink that all Reads share it
+// would be taken for the response of the next one.
+TEST(IwarpDisorder, DirectionsThatBeginAtTheEndOfTheCapture) {
+  MadeCapture made;
+  IwarpTalk talk(made, {}, {});
+  talk.connect();
+  Operator a(talk, Side::a, true);
+  Operator b(talk, Side::b);
+  constexpr std::size_t reads = 5;
+  b.send(16);
+  for (std::size_t i = 0; i < reads; ++i) {
+    a.read(key_b, 0x1000 * i, 64);
+    b.send(16);
+  }
+  talk.close();
+  constexpr std::size_t tcp_handshake = 3;
+  made.erase(made.begin(), made.begin() + tcp_handshake);
+  for (std::size_t late = 1; late < 8; ++late) {
+    for (std::size_t first = 0; first < late; ++first) {
+      MadeCapture capture = made;
+      move_to(capture, late, first);
+      const Analysed seen(capture);
+      SCOPED_TRACE(testing::Message() << "packet " << late << " at place " << first);
+      EXPECT_EQ(seen.traffic.reads.size(), reads);
+      EXPECT_TRUE(seen.traffic.violations.empty());
+      EXPECT_EQ(seen.traffic.unknown_answers, 0U);
+      expect_known_bytes(seen.traffic);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft::capture::test
