@@ -171,8 +171,7 @@ const Change changes[] = {
      }},
     {"shuffled far",
      [](const auto& c, auto& r) {
-       const std::size_t window = c.size() < 2'000 ? c.size() / 20 : c.size() / 5;
-       return by(c, {.window = std::clamp<std::size_t>(window, 2, 512)}, r);
+       return by(c, {.window = std::clamp<std::size_t>(c.size() / 5, 2, 512)}, r);
      }},
     {"duplicated", [](const auto& c, auto& r) { return by(c, {.captured_twice = 5}, r); }},
     {"lost before the capture",

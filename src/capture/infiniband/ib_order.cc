@@ -14,6 +14,13 @@ constexpr std::int64_t most_distant = 1 << 16;
 constexpr std::uint64_t origin_packets = 256;
 // The same as time, once the requests are acknowledged: no network delivers so late.
 constexpr std::int64_t origin_ns = 100'000'000;
+// Returns whether the request is a Read or an atomic.
+bool expects_response(const IbSegment& segment) {
+  const wire::IbOperation operation = segment.operation();
+  return operation == wire::IbOperation::read_request ||
+         operation == wire::IbOperation::compare_swap || operation == wire::IbOperation::fetch_add;
+}
+
 // The first position lies above the low 24 bits, so that there are positions before it.
 constexpr std::uint64_t position_base = 1ULL << 32;
 
@@ -83,10 +90,12 @@ bool IbOrder::continues_read(const IbSegment& segment, std::uint64_t position) c
          asks_for_rest(segment, first.headers.reth);
 }
 
-// Ends the wait for lower PSNs with a repetition: a requester that repeats begins with its oldest
-// request without acknowledgement (§9.7.5.1.2).
+// Ends the wait for lower PSNs with a repeated Read or atomic, which must not be reported before
+// the first one: a requester that repeats begins with its oldest request without acknowledgement
+// (§9.7.5.1.2). Repeated data is only counted, and a capture that is out of order may hold it
+// before an older request.
 bool IbOrder::close_origin_before(const IbSegment& segment) {
-  if (!origin_open_ || reordered_ || !stores(segment)) return false;
+  if (!origin_open_ || reordered_ || !expects_response(segment) || !stores(segment)) return false;
   origin_open_ = false;
   return true;
 }
