@@ -131,13 +131,32 @@ TEST_F(TrafficFindingsTest, MarksWithoutNotifications) {
 TEST_F(TrafficFindingsTest, UnansweredRequest) {
   talk.read(Side::a, 1, 0x1000, 10);
   capture.pop_back();
-  expect_only(finding::unanswered_request, {last_frame()});
+  const auto request = last_frame();
+  talk.acknowledge(Side::b, talk.next_psn(Side::a) - 2);
+  // The capture ends before there was time for an answer.
+  EXPECT_TRUE(findings_of(capture).empty());
+  capture.back().time_ns += 2'000'000'000;
+  expect_only(finding::unanswered_request, {request});
+}
+
+// The response to a later request shows that there will be none.
+TEST_F(TrafficFindingsTest, UnansweredRequestBeforeAnAnsweredOne) {
+  talk.read(Side::a, 1, 0x1000, 10);
+  capture.pop_back();
+  const auto request = last_frame();
+  talk.read(Side::a, 1, 0x2000, 10);
+  EXPECT_TRUE(std::ranges::any_of(findings_of(capture), [&](const Finding& found) {
+    return found.kind == finding::unanswered_request &&
+           frames_of(found) == std::vector<std::uint64_t>{request};
+  }));
 }
 
 // An empty Read moves nothing: a device asks with it whether everything before it has arrived.
 TEST_F(TrafficFindingsTest, AnEmptyReadWithoutAnAnswerIsANote) {
   talk.read(Side::a, 1, 0x1000, 0);
   capture.pop_back();
+  talk.acknowledge(Side::b, talk.next_psn(Side::a) - 2);
+  capture.back().time_ns += 2'000'000'000;
   const Finding found = only();
   EXPECT_EQ(found.kind, finding::unanswered_request);
   EXPECT_EQ(severity_of(found), Severity::note);

@@ -112,6 +112,7 @@ class WEFT_API TrafficFindings final : public ProgressSink, public OperationSink
     std::uint64_t gap_packets = 0;
     Tally sequence_errors;
     Tally unanswered;
+    Tally open;  // those of `unanswered` after which nothing was answered
     Tally marked;
     Tally notified;
     std::array<Tally, violation_kinds> violations;
@@ -133,6 +134,7 @@ class WEFT_API TrafficFindings final : public ProgressSink, public OperationSink
   void report(std::string_view kind, ConnectionId connection, const std::vector<Stamp>& stamps,
               std::string sentence);
   void end_train(ConnectionId connection, Side side, Train& train, const Stamp* acknowledged);
+  void report_unanswered(const Connection& connection, const std::string& name, const Half& half);
   void report_repeats(ConnectionId connection, const std::string& name, const Half& half);
   [[nodiscard]] std::string slowing_text(ConnectionId connection, Side side) const;
   void report_half(ConnectionId connection, Side side, const Half& half);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "capture/findings/open_end.h"
 #include "capture/text/units.h"
 #include "wire/hello.h"
 #include "wire/ib_transport.h"
@@ -261,12 +262,18 @@ std::string TrafficFindings::slowing_text(ConnectionId connection, Side side) co
 
 // A Read or atomic without response is known only when its operation ends.
 void TrafficFindings::on_operation(const Operation& operation) {
-  if (operation.outcome != Operation::Outcome::unanswered) return;
+  if (!operation.is_request()) return;
+  Half& own = half(operation.connection, operation.side);
+  if (operation.outcome != Operation::Outcome::unanswered) {
+    own.open = {};
+    return;
+  }
   // The answer may be one of which the snap length cut the header.
   if (half(operation.connection, other(operation.side)).cut) return;
   const bool reads = operation.kind == Operation::Kind::read;
-  half(operation.connection, operation.side)
-      .unanswered.add(operation.start, reads ? operation.requested_bytes : sizeof(std::uint64_t));
+  for (Tally* const tally : {&own.unanswered, &own.open}) {
+    tally->add(operation.start, reads ? operation.requested_bytes : sizeof(std::uint64_t));
+  }
 }
 
 // --- Reported at the end -------------------------------------------------------------------------
@@ -316,6 +323,30 @@ void TrafficFindings::report_repeats(ConnectionId connection, const std::string&
   sink_->on_finding(finding);
 }
 
+// Requests at the end of the capture, after which nothing was answered, may be answered later. An
+// empty Read asks only whether everything before it has arrived. A side that closes does not answer
+// it.
+void TrafficFindings::report_unanswered(const Connection& connection, const std::string& name,
+                                        const Half& half) {
+  std::uint64_t count = half.unanswered.count;
+  std::vector<Stamp> stamps = half.unanswered.stamps;
+  if (half.open.count > 0 && connection.end == Connection::End::open) {
+    std::int64_t end_ns = 0;
+    for (const Connection& one : connections_) end_ns = std::max(end_ns, one.last.time_ns);
+    const Stamp& first = half.open.stamps.front();
+    if (may_be_answered_later(first.time_ns, end_ns)) {
+      count -= half.open.count;
+      std::erase_if(stamps, [&](const Stamp& stamp) { return stamp.frame >= first.frame; });
+    }
+  }
+  if (count == 0) return;
+  Finding finding{finding::unanswered_request, connection.id,
+                  fmt::format("{} of {} had no answer.", count_text(count, "Read or atomic"), name),
+                  std::move(stamps)};
+  if (half.unanswered.amount == 0) finding.severity = Severity::note;
+  sink_->on_finding(finding);
+}
+
 // Reports one finding for each kind of trouble that one side had.
 void TrafficFindings::report_half(ConnectionId connection, Side side, const Half& half) {
   const std::string name = endpoint_name(connection, side);
@@ -336,16 +367,7 @@ void TrafficFindings::report_half(ConnectionId connection, Side side, const Half
            fmt::format("{} missed packets, and requested them again {}.", name,
                        times_text(half.sequence_errors.count)));
   }
-  if (half.unanswered.count > 0) {
-    // An empty Read asks only whether everything before it has arrived. A side that closes does not
-    // answer it.
-    Finding finding{finding::unanswered_request, connection,
-                    fmt::format("{} of {} had no answer.",
-                                count_text(half.unanswered.count, "Read or atomic"), name),
-                    half.unanswered.stamps};
-    if (half.unanswered.amount == 0) finding.severity = Severity::note;
-    sink_->on_finding(finding);
-  }
+  report_unanswered(connections_[connection], name, half);
   if (half.marked.count + half.notified.count > 0) {
     report(finding::congestion, connection,
            half.marked.count > 0 ? half.marked.stamps : half.notified.stamps,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "capture/findings/open_end.h"
 #include "capture/rpc/rpc_checks.h"
 #include "capture/rpc/rpc_exchange.h"
 #include "capture/rpc/rpc_tracker_work.h"
@@ -396,7 +397,12 @@ void RpcTracker::Work::give_up(State& state, Caller& caller, std::uint32_t xid) 
     count(state, &RpcCounts::unanswered);
     // The reply may be one that the snap length cut.
     const Side responder = other(call.rpc.caller);
-    if (!state.cut[index_of(responder)]) report_.add(finding::unanswered, call.rpc, "has no reply");
+    // So may one that comes after the capture, unless the capture lacks packets before its end.
+    const bool may_come = finishing_ && !state.lacks.packets &&
+                          may_be_answered_later(call.rpc.call->first.time_ns, latest_ns_);
+    if (!state.cut[index_of(responder)] && !may_come) {
+      report_.add(finding::unanswered, call.rpc, "has no reply");
+    }
   }
   sink_->on_rpc(call.rpc);
   memory_.memory_of(state.id, call.rpc.caller).remove_call(call.number);

@@ -214,6 +214,7 @@ void RpcTracker::Work::settle_call(State& state, CallNumber number) {
 }
 
 void RpcTracker::Work::watch_late(State& state, const Stamp& now) {
+  latest_ns_ = std::max(latest_ns_, now.time_ns);
   if (!state.early.empty() &&
       is_later(now, state.early.events().front().origin.stamp, limits_.late_frames)) {
     drop_early(state, [&](const EarlyEvent& event) {

@@ -249,6 +249,7 @@ void RpcTracker::Work::close(ConnectionId connection) {
 }
 
 void RpcTracker::Work::finish() {
+  finishing_ = true;
   for (auto& [connection, state] : connections_) end(connection, state);
   report_.finish();
 }

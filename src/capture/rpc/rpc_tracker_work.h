@@ -135,6 +135,8 @@ class RpcTracker::Work {
   std::size_t charged_bytes_ = 0;
   std::size_t answered_ = 0;
   std::size_t settling_ = 0;
+  std::int64_t latest_ns_ = 0;  // time of the latest packet
+  bool finishing_ = false;      // the capture has ended
   RpcCounts counts_;
 };
 
