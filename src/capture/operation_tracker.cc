@@ -10,7 +10,7 @@ namespace {
 constexpr std::uint32_t psn_bits = 24;
 
 // How much earlier than its request a response may be reported in a connection of iWARP that began
-// before the capture.
+// before the capture, or lacks bytes of the requester.
 constexpr std::uint64_t most_late_frames = 512;
 
 // Returns whether `psn` is equal to `last` or after it, modulo 2^24. At most half of all PSNs may
@@ -223,8 +223,9 @@ void OperationTracker::end_unanswered(const Half& own, Operation& operation) con
   operation.outcome = Operation::Outcome::unanswered;
   const Connection& connection = connections_[operation.connection];
   if (connection.transport != Transport::iwarp || own.unknown_frame == 0) return;
-  // While FPDUs are searched in one direction, the other one goes on.
-  const bool searched = connection.beginning == Connection::Beginning::traffic;
+  // While FPDUs are searched in one direction, at its beginning or after a gap, the other one goes
+  // on.
+  const bool searched = connection.beginning == Connection::Beginning::traffic || own.lacks_bytes;
   if (operation.start.frame >= own.unknown_frame + (searched ? most_late_frames : 0)) return;
   operation.outcome = Operation::Outcome::incomplete;
   const std::uint64_t bytes = std::max(operation.bytes, operation.requested_bytes);
@@ -350,6 +351,7 @@ void OperationTracker::on_atomic_answer(const Origin& origin, const AtomicAnswer
 }
 
 void OperationTracker::on_gap(const Origin& origin, const Gap& /*gap*/) {
+  half(origin).lacks_bytes = true;
   note_unknown(peer(origin), origin.stamp);
 }
 

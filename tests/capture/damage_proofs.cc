@@ -109,6 +109,10 @@ bool DamageProofs::explain_exchange(const Finding& finding, const Connection& co
       return false;
     }
     const Connection& known = original_.connections[one.connection];
+    // What is missing of one packet may make others unreadable.
+    if (finding.sentence.find("cannot be decoded") != std::string::npos) {
+      return alterations_.lacks(known, other(one.caller));
+    }
     if (finding.kind == finding::unanswered) {
       return !one.reply || alterations_.lacks(known, other(one.caller),
                                               range_of(one.reply->first, one.reply->last));

@@ -70,6 +70,7 @@ class WEFT_API OperationTracker final : public TrafficSink {
     // IWARP: the last frame that may have a response to a request before it: one that cannot be
     // assigned to a request, or bytes that cannot be decoded. 0: none.
     std::uint64_t unknown_frame = 0;
+    bool lacks_bytes = false;  // some that this side sent are missing, or cannot be decoded
   };
   struct Pair {
     Half a;

@@ -10,6 +10,14 @@ namespace weft::capture {
 
 std::ptrdiff_t TimeSpans::add(std::int64_t from_ns, std::int64_t to_ns, std::uint64_t frame) {
   if (from_ns >= to_ns) return 0;
+  // Most spans continue the last one.
+  if (!spans_.empty()) {
+    const auto last = std::prev(spans_.end());
+    if (last->first <= from_ns && last->second.time_ns >= from_ns) {
+      if (last->second.time_ns < to_ns) last->second = {to_ns, frame};
+      return 0;
+    }
+  }
   std::ptrdiff_t more = 1;
   auto next = spans_.upper_bound(from_ns);
   if (next != spans_.begin() && std::prev(next)->second.time_ns >= from_ns) {

@@ -16,6 +16,10 @@ namespace {
 
 using wire::RpcRdmaProcedure;
 
+// A gap has the frame at which it begins. Up to this number of frames may follow before the next
+// message of its side is recognised.
+constexpr std::uint64_t most_gap_frames = 512;
+
 // The FNV-1a hash of 64 bits.
 class Hash {
  public:
@@ -401,7 +405,13 @@ void RpcTracker::Work::give_up(State& state, Caller& caller, std::uint32_t xid) 
     const bool may_come = finishing_ && !state.lacks.packets &&
                           may_be_answered_later(call.rpc.call->first.time_ns, latest_ns_);
     if (!state.cut[index_of(responder)] && !may_come) {
-      report_.add(finding::unanswered, call.rpc, "has no reply");
+      const std::uint64_t gap_frame = state.gap_frame[index_of(responder)];
+      const bool hidden =
+          gap_frame != 0 && gap_frame + most_gap_frames >= call.rpc.call->first.frame;
+      report_.add(finding::unanswered, call.rpc,
+                  hidden
+                      ? "has no reply, or it is among bytes that are missing or cannot be decoded"
+                      : "has no reply");
     }
   }
   sink_->on_rpc(call.rpc);

@@ -224,10 +224,13 @@ void RpcTracker::Work::on_gap(const Origin& origin, const Gap& gap) {
   drop_early(state, [&](const EarlyEvent& event) {
     return event.caller() == origin.side && event.reply() == nullptr;
   });
-  if (gap.cut)
+  if (gap.cut) {
     state.cut[index_of(origin.side)] = true;
-  else
+  } else {
     state.lacks.packets = true;
+    std::uint64_t& frame = state.gap_frame[index_of(origin.side)];
+    frame = std::max(frame, origin.stamp.frame);
+  }
 }
 
 void RpcTracker::Work::on_late(const Origin& origin) {

@@ -161,6 +161,8 @@ struct RpcTracker::Work::State {
   std::array<bool, 2> ended{};
   // By sender: the last frame of a Read response whose request is unknown; 0: none.
   std::array<std::uint64_t, 2> unassigned_frame{};
+  // By sender: the last frame at which bytes are missing or cannot be decoded; 0: none.
+  std::array<std::uint64_t, 2> gap_frame{};
   bool reordered = false;  // the capture has a packet of the connection later than it was sent
   EarlyTraffic early;
   std::vector<Answered> settling;
