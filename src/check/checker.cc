@@ -9,7 +9,6 @@ namespace weft::check {
 void report_accesses() {
   Checker& state = checker();
   if (must_release()) {
-    (void)may_watch();  // says so
     state.early_accesses.release();
     state.polled_writes.release();
   }

@@ -77,10 +77,12 @@ void EarlyAccesses::ended_in(const MemoryRange& memory) {
 
 void EarlyAccesses::release() {
   end_if([](const Slot&) { return true; });
+  const std::lock_guard lock(mutex_);
+  (void)may_watch();
 }
 
 void EarlyAccesses::stop() {
-  release();
+  end_if([](const Slot&) { return true; });
   const std::lock_guard lock(mutex_);
   stopped_ = true;
 }

@@ -49,8 +49,9 @@ class EarlyAccesses {
   [[nodiscard]] bool has_found() const { return has_found_; }
   // What was found since the last call.
   [[nodiscard]] std::vector<Finding> take_findings(Stacks& stacks);
-  // Ends what is watched now; and for good, at the exit.
+  // Ends what is watched, where the program has replaced the handler, and says so.
   void release();
+  // Ends it for good: at the exit.
   void stop();
 
   // Around fork(2). The child watches nothing of its parent.

@@ -57,6 +57,14 @@ int get_async_event(ibv_context* context, ibv_async_event* event) {
   return failed;
 }
 
+// The layers of C++ call it.
+int wait_for(pollfd* entries, nfds_t count, const timespec* timeout, const sigset_t* mask) {
+  InsideDevice::enter();
+  const int ready = checker().below.table->wait(entries, count, timeout, mask);
+  InsideDevice::leave();
+  return ready;
+}
+
 void ack_async_event(ibv_async_event* event) {
   if (const void* const owner = owner_of(*event)) {
     const std::lock_guard lock(checker().mutex);
@@ -90,6 +98,7 @@ void hook_events(provider::Table& table) {
   table.ack_cq_events = ack_cq_events;
   table.get_async_event = get_async_event;
   table.ack_async_event = ack_async_event;
+  table.wait = wait_for;
   table.fork_init = fork_init;
   table.is_fork_initialized = is_fork_initialized;
 }

@@ -165,12 +165,15 @@ std::vector<Frame> frames_of(const Stack& stack) {
   return all;
 }
 
+// The device may be a part of the program, whose functions only the debug information names.
 bool is_from_weft(const Stack& stack) {
   for (const std::uintptr_t address : stack) {
-    Dl_info module{};
-    const bool known = dladdr(reinterpret_cast<void*>(address - 1), &module) != 0;
-    const std::string_view path = known && module.dli_fname ? module.dli_fname : "";
-    if (!base_name(path).starts_with("libc.so")) return is_our_module(path);
+    std::vector<Frame> frames;
+    if (address != 0) add_frames(address, frames);
+    if (frames.empty() || base_name(frames.front().module).starts_with("libc.so")) continue;
+    return std::any_of(frames.begin(), frames.end(), [](const Frame& frame) {
+      return is_ours(frame) || frame.function.starts_with("weft_guarded");
+    });
   }
   return false;
 }

@@ -22,6 +22,7 @@
 
 #include "base/log.h"
 #include "base/trap_action.h"
+#include "check/pace.h"
 
 namespace weft::check {
 namespace {
@@ -283,10 +284,14 @@ int Watchpoint::arm(std::uint64_t first, std::uint32_t bytes, bool counts_writes
   return failed;
 }
 
+// The wait has a limit, because a thread may be cancelled in the handler.
 void Watchpoint::disarm() {
   if (!armed_) return;
+  constexpr std::uint64_t longest_ns = 1'000'000'000;
   tag_ = 0;
-  while (handlers_.load() != 0) sched_yield();
+  const std::uint64_t began_ns = now_ns();
+  while (handlers_.load() > 0 && now_ns() - began_ns < longest_ns) sched_yield();
+  if (handlers_.load() > 0) handlers_ = 0;
   traps_.close();
   counts_.close();
   armed_ = false;
