@@ -148,7 +148,7 @@ void PolledWrites::move_window(Watched& region) {
   const std::uint64_t next = region.memory.first + offset;
   ++region.moves;
   region.window = {next, bytes};
-  region.bytes.resize(region.window.bytes);
+  region.bytes.resize(static_cast<std::size_t>(region.window.bytes));
   const auto* from = reinterpret_cast<const void*>(next);
   if (!guarded_load(region.bytes.data(), from, region.bytes.size())) region.bytes.clear();
 }
@@ -159,7 +159,7 @@ bool PolledWrites::compare(Watched& region) {
   if (!is_first && writes == region.writes) return false;
   region.writes = writes;
   if (is_first) return move_window(region), true;
-  std::vector<std::byte> now(region.window.bytes);
+  std::vector<std::byte> now(static_cast<std::size_t>(region.window.bytes));
   const auto* from = reinterpret_cast<const void*>(region.window.first);
   if (!guarded_load(now.data(), from, now.size())) return true;
   const auto first = std::mismatch(now.begin(), now.end(), region.bytes.begin()).first;
