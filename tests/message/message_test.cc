@@ -170,6 +170,8 @@ TEST(Message, OfManyPiecesIsSentByEveryDevice) {
   }
   sides.wait([&] { return sides.b_log.texts.size() == expected.size(); });
   EXPECT_EQ(sides.b_log.texts, expected);
+  // Until then the memory must stay registered.
+  sides.wait([&] { return sides.a_log.sent.size() == expected.size(); });
 }
 
 TEST(Message, ABufferMayBeFreedBeforeItIsSent) {
