@@ -126,7 +126,7 @@ void report(Call& call, const MemoryRange& block, Case found) {
   Checker& state = checker();
   {
     const std::lock_guard lock(state.mutex);
-    if (found.rule == Rule::freed_memory) state.regions.note_freed(block);
+    state.regions.note_freed(block);
     if (found.rule == Rule::freed_posted) stop_comparing(state, block);
   }
   call.report(found.rule,

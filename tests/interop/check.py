@@ -209,6 +209,33 @@ def _fio(verb):
 for _verb in ("write", "read"):
     cases.add(f"check.fio.{_verb}", _fio(_verb))
 
+
+def _ucx(test):
+    """A worker frees its pools before it destroys its queue pairs and deregisters the pools."""
+    def run(stage):
+        harness.installed("ucx_perftest")
+        reports = {name: pathlib.Path(stage.scratch(f"{name}.json"))
+                   for name in ("server", "client")}
+        port = harness.free_port()
+        common = ("-p", port, "-t", test, "-s", "65536", "-n", "100", "-w", "10")
+        env = {"UCX_TLS": "rc_v,ud_v,self"}
+        server = stage.start("server", "ucx_perftest", *common, env=env,
+                             options=["--check-report", reports["server"]])
+        server.await_listening(port)
+        client = stage.start("client", "ucx_perftest", "127.0.0.1", *common, env=env,
+                             options=["--check-report", reports["client"]])
+        client.finish()
+        server.finish()
+        for name, path in reports.items():
+            found = reported(path) - {"never-polled", "unmapped-memory", "changed-send"}
+            need(found == {"freed-memory", "freed-posted"}, f"{name}: {found}")
+
+    return run
+
+
+for _test in ("tag_bw", "ucp_put_bw"):
+    cases.add(f"check.ucx_perftest.{_test}", _ucx(_test))
+
 # What each test of qperf may break, as the end of its time has it.
 _QPERF_PERHAPS = {"never-polled", "not-drained", "too-few-receives"}
 
