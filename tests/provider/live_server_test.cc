@@ -11,7 +11,6 @@
 #include <thread>
 #include <vector>
 
-#include "base/descriptor.h"
 #include "live/socket_name.h"
 #include "provider/connected_pair.h"
 
@@ -35,16 +34,21 @@ class Asker {
  public:
   explicit Asker(const std::string& name) : socket_(::socket(AF_UNIX, SOCK_STREAM, 0)) {
     const auto address = live::address_of(name);
-    (void)::connect(socket_.get(), address.generic(), address.bytes);
+    (void)::connect(socket_, address.generic(), address.bytes);
   }
+  Asker(const Asker&) = delete;
+  Asker& operator=(const Asker&) = delete;
+  // By the C library, which the thread sanitizer sees, as it sees connect(2). Otherwise it takes a
+  // descriptor of the device that gets the same number for this one.
+  ~Asker() { ::close(socket_); }
 
   // Empty where the device has gone meanwhile.
   std::string ask() {
     std::string answer;
-    if (::send(socket_.get(), "?", 1, MSG_NOSIGNAL) != 1) return {};
+    if (::send(socket_, "?", 1, MSG_NOSIGNAL) != 1) return {};
     std::array<char, 4096> part{};
     while (answer.empty() || answer.back() != '\0') {
-      const ssize_t got = ::recv(socket_.get(), part.data(), part.size(), 0);
+      const ssize_t got = ::recv(socket_, part.data(), part.size(), 0);
       if (got <= 0) return {};
       answer.append(part.data(), static_cast<std::size_t>(got));
     }
@@ -53,7 +57,7 @@ class Asker {
   }
 
  private:
-  Descriptor socket_;
+  int socket_;
 };
 
 class Live : public testing::ConnectedPair {
