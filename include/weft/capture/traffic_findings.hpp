@@ -108,7 +108,8 @@ class WEFT_API TrafficFindings final : public ProgressSink, public OperationSink
     Tally repeats;
     RepeatClock repeating;
     Tally gaps;
-    bool cut = false;  // the snap length cut headers
+    bool cut = false;   // the snap length cut headers
+    bool seen = false;  // something of this side was decoded
     std::uint64_t gap_packets = 0;
     Tally sequence_errors;
     Tally unanswered;
@@ -126,6 +127,7 @@ class WEFT_API TrafficFindings final : public ProgressSink, public OperationSink
 
   void on_progress(const Origin& origin, std::uint64_t bytes) override {
     Half& own = half(origin.connection, origin.side);
+    own.seen = true;
     own.repeating.something_new(origin.stamp.time_ns);
     own.rate.add(origin.stamp.time_ns, bytes);
   }

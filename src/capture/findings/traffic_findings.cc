@@ -207,6 +207,12 @@ void TrafficFindings::on_gap(const Origin& origin, const Gap& gap) {
     return;
   }
   lacks_packets_ = true;
+  // In a connection that was open before the capture, what is before the first message is the rest
+  // of one that began before the capture.
+  const Connection* const connection = connections_.find(origin.connection);
+  const bool open_before =
+      connection != nullptr && connection->beginning == Connection::Beginning::traffic;
+  if (open_before && !own.seen) return;
   own.gaps.add(origin.stamp, gap.wire_bytes);
   own.gap_packets += gap.packets;
 }

@@ -20,6 +20,9 @@ using wire::RpcRdmaProcedure;
 // message of its side is recognised.
 constexpr std::uint64_t most_gap_frames = 512;
 
+// How many of the latest replies without a call are remembered for calls that come after them.
+constexpr std::size_t most_replied_alone = 256;
+
 // The FNV-1a hash of 64 bits.
 class Hash {
  public:
@@ -232,6 +235,8 @@ void RpcTracker::Work::on_reply_without_call(const Origin& origin, State& state,
                  reply.xid});
   }
   if (again) return;
+  caller.replied_alone.push_back(reply.xid);
+  if (caller.replied_alone.size() > most_replied_alone) caller.replied_alone.pop_front();
   reply.reply = std::move(message.message);
   reply.reply->message = std::move(message.body);
   take_chunks(*reply.reply, memory_.memory_of(state.id, reply.caller), no_call);
@@ -321,9 +326,11 @@ void RpcTracker::Work::report_answered(State& state, Answered& answered) {
   }
   CaptureLacks lacks = state.lacks;
   lacks.order = state.reordered;
+  // Where the snap length cuts calls, nothing that comes before its call is kept for it.
+  lacks.anything = lacks.anything || state.cut[0] || state.cut[1];
   lacks.requests = rpc.call->first.frame < state.unassigned_frame[index_of(rpc.caller)];
   check_read_traffic(report_, rpc, memory, call.number, lacks);
-  check_messages(report_, rpc, lacks);
+  if (!state.is_before_both(rpc.call->first.frame)) check_messages(report_, rpc, lacks);
   check_exchange(report_, rpc, faults);
   sink_->on_rpc(rpc);
   memory.remove_call(call.number);
@@ -404,7 +411,10 @@ void RpcTracker::Work::give_up(State& state, Caller& caller, std::uint32_t xid) 
     // So may one that comes after the capture, unless the capture lacks packets before its end.
     const bool may_come = finishing_ && !state.lacks.packets &&
                           may_be_answered_later(call.rpc.call->first.time_ns, latest_ns_);
-    if (!state.cut[index_of(responder)] && !may_come) {
+    // Or it was reported before the call, because the direction of the caller was recognised late.
+    const bool came = std::ranges::find(caller.replied_alone, xid) != caller.replied_alone.end();
+    const bool is_before = state.is_before_both(call.rpc.call->first.frame);
+    if (!state.cut[index_of(responder)] && !may_come && !came && !is_before) {
       const std::uint64_t gap_frame = state.gap_frame[index_of(responder)];
       const bool hidden =
           gap_frame != 0 && gap_frame + most_gap_frames >= call.rpc.call->first.frame;

@@ -113,6 +113,7 @@ RpcCounts RpcTracker::Work::counts(ConnectionId connection) const {
 // kept.
 void RpcTracker::Work::on_send(const Origin& origin, const SendPart& part) {
   State& state = this->state(origin.connection);
+  state.see(origin);
   watch_late(state, origin.stamp);
   state.sends[index_of(origin.side)].add(
       origin, part, [&](Bytes first) { return state.recognised || may_be_rpc_rdma(first); },
@@ -123,6 +124,7 @@ void RpcTracker::Work::on_send(const Origin& origin, const SendPart& part) {
 // contiguous.
 void RpcTracker::Work::on_write(const Origin& origin, const WritePart& part) {
   State& state = this->state(origin.connection);
+  state.see(origin);
   if (!state.recognised) return;
   watch_late(state, origin.stamp);
   if (!keep_early(origin, state, part)) write(origin, state, part);
@@ -160,6 +162,7 @@ void RpcTracker::Work::write(const Origin& origin, State& state, const WritePart
 // Checks the range of an RDMA Read request. Its bytes are placed by on_read_part.
 void RpcTracker::Work::on_read_request(const Origin& origin, const ReadRequest& request) {
   State& state = this->state(origin.connection);
+  state.see(origin);
   if (!state.recognised || request.repeated || request.length == 0) return;
   watch_late(state, origin.stamp);
   if (!keep_early(origin, state, request)) read_request(origin, request);
@@ -192,6 +195,7 @@ void RpcTracker::Work::read_request(const Origin& origin, const ReadRequest& req
 // the memory that is read.
 void RpcTracker::Work::on_read_part(const Origin& origin, const ReadPart& part) {
   State& state = this->state(origin.connection);
+  state.see(origin);
   if (!part.known) {
     state.unassigned_frame[index_of(origin.side)] = origin.stamp.frame;
     return;
@@ -228,7 +232,9 @@ void RpcTracker::Work::on_gap(const Origin& origin, const Gap& gap) {
     state.cut[index_of(origin.side)] = true;
   } else {
     state.lacks.packets = true;
-    std::uint64_t& frame = state.gap_frame[index_of(origin.side)];
+    const std::size_t side = index_of(origin.side);
+    if (state.first_frame[side] == 0) state.begins_with_gap[side] = true;
+    std::uint64_t& frame = state.gap_frame[side];
     frame = std::max(frame, origin.stamp.frame);
   }
 }

@@ -58,6 +58,8 @@ class RpcTracker::Work {
     std::deque<std::pair<std::uint32_t, CallNumber>> order;     // by age; may contain closed calls
     std::unordered_map<std::uint32_t, std::uint64_t> answered;  // hash of the call by XID
     std::deque<std::uint32_t> answered_order;
+    // XIDs of the latest replies that were reported without a call.
+    std::deque<std::uint32_t> replied_alone;
     std::uint32_t largest_grant = 0;
     std::uint32_t grant = 0;  // the last grant; 0: none was seen
     CreditWatch waits;
@@ -163,12 +165,27 @@ struct RpcTracker::Work::State {
   std::array<std::uint64_t, 2> unassigned_frame{};
   // By sender: the last frame at which bytes are missing or cannot be decoded; 0: none.
   std::array<std::uint64_t, 2> gap_frame{};
+  // By sender: the first frame of which something was decoded, and whether bytes before it were
+  // not. A connection that was open before the capture begins so.
+  std::array<std::uint64_t, 2> first_frame{};
+  std::array<bool, 2> begins_with_gap{};
   bool reordered = false;  // the capture has a packet of the connection later than it was sent
   EarlyTraffic early;
   std::vector<Answered> settling;
   RpcCounts counts;
 
   Caller& caller(Side side) { return callers[index_of(side)]; }
+  void see(const Origin& origin) {
+    std::uint64_t& first = first_frame[index_of(origin.side)];
+    if (first == 0) first = origin.stamp.frame;
+  }
+  // Returns whether the frame comes before both sides could be decoded.
+  [[nodiscard]] bool is_before_both(std::uint64_t frame) const {
+    const auto is_before = [&](std::size_t side) {
+      return begins_with_gap[side] && (first_frame[side] == 0 || frame < first_frame[side]);
+    };
+    return is_before(0) || is_before(1);
+  }
 };
 
 template <typename Count>
