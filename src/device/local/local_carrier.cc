@@ -263,8 +263,6 @@ bool LocalCarrier::requests_done(const QueuePairLock& lock) const {
 
 // Called wherever a request may have begun or ended a wait.
 void LocalCarrier::trace_waits() {
-  if (!parts_.watch) [[likely]]
-    return;
   using Wait = QueuePairTrace::Wait;
   const bool open = end_.reason == EndReason::none;
   parts_.watch->waits(Wait::peer_receive, open && link_->requester.awaits_receive());
@@ -273,7 +271,8 @@ void LocalCarrier::trace_waits() {
 
 // The one deadline is that of a Send that waits for a receive.
 void LocalCarrier::keep_time() {
-  trace_waits();
+  if (parts_.watch) [[unlikely]]
+    trace_waits();
   const std::uint64_t deadline_ns = link_->requester.deadline_ns();
   if (deadline_ns == UINT64_MAX || alarm_ns_ <= deadline_ns) return;
   alarm_ns_ = deadline_ns;
@@ -312,7 +311,7 @@ void LocalCarrier::finish(EndReason reason, std::optional<ibv_event_type> event,
                           inbox::End reported) {
   end_ = {.reason = reason, .had_peer = true, .event = event};
   gathering_.sent();
-  trace_waits();
+  if (parts_.watch) trace_waits();
   // Before the requests are flushed: the peer sees the end in any case, and a completion may let
   // the program exit.
   link_->connection.report_end(reported);
