@@ -109,14 +109,14 @@ void Link::start(const Address& peer) {
   peer_.name = fmt::format("{} port {}", peer.host, peer.port);
   verbs::Id id(loop_->events());
   auto lookup = std::make_shared<verbs::detail::HostLookup>(loop_->backend(), peer);
-  const bool numeric = lookup->holds();
-  if (numeric) id.resolve_address(lookup->take(), step_timeout);
+  const bool at_once = lookup->takes_no_time();
+  if (at_once) id.resolve_address(lookup->take(), step_timeout);
   transport_.set_id(std::move(id));
   number_ = loop_->add(shared_from_this());
   loop_->set_id(*transport_.id(), number_);
   // One timer for all steps: the application's timeout is for the whole attempt.
   call_after(connect_options_.timeout, &Link::check_connected);
-  if (numeric) return;
+  if (at_once) return;
   loop_->when_readable(lookup->fd(), [weak = weak_from_this(), lookup] {
     const auto link = weak.lock();
     if (!link || !link->loop_ || link->end_) return;

@@ -67,15 +67,15 @@ void Connector::start(const Address& peer, std::span<const std::byte> private_da
   verbs::EventChannel events = events_ ? std::move(*events_) : make_channel();
   if (!id_) id_.emplace(events);
   lookup_ = std::make_unique<verbs::detail::HostLookup>(options_.backend, peer);
-  const bool numeric = lookup_->holds();
-  if (numeric) {
+  const bool at_once = lookup_->takes_no_time();
+  if (at_once) {
     id_->resolve_address(lookup_->take(), step_timeout);
     lookup_.reset();
   }
   private_data_.assign(private_data.begin(), private_data.end());
   phase_ = Phase::resolving;
   register_events(std::move(events), std::move(handler));
-  if (!numeric) thread_.watch(lookup_->fd());
+  if (!at_once) thread_.watch(lookup_->fd());
 }
 
 // The descriptor stays readable, so it must not be watched any more.

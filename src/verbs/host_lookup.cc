@@ -36,6 +36,7 @@ HostLookup::HostLookup(Backend backend, const Address& address) : address_(addre
   // There no name is known, which takes no time.
   if (SimulatedKernel::current()) {
     look_up();
+    looked_up_ = true;
     return;
   }
   const BlockedSignals blocked;

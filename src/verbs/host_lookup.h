@@ -25,6 +25,10 @@ class HostLookup : public Condition {
   [[nodiscard]] Descriptors descriptors() const override { return {fd()}; }
   // False for a numeric address: then there is no descriptor, and take() throws nothing.
   [[nodiscard]] bool has_begun() const { return shared_ != nullptr; }
+  // Whether take() may be called without a wait, always for the same address: a numeric one, or any
+  // in a simulation. A lookup in a thread may be done already, or not: its errors are not to be
+  // thrown to the caller in the one case, and reported later in the other.
+  [[nodiscard]] bool takes_no_time() const { return !shared_ || looked_up_; }
   // Readable once holds() returns true.
   [[nodiscard]] int fd() const { return shared_->done.fd(); }
   // To be called once holds() has returned true. Throws the lookup's Error.
@@ -39,6 +43,7 @@ class HostLookup : public Condition {
 
   Address address_;
   std::shared_ptr<Shared> shared_;
+  bool looked_up_ = false;  // by the constructor
 };
 
 // Waits for the lookup. Throws its Error, ETIMEDOUT or ECANCELED.

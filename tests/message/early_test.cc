@@ -159,7 +159,9 @@ TEST(HostNames, AreLookedUpBesideTheLoop) {
   EXPECT_TRUE(connection.send("by name"));
   until(loop, peer.loop, [&] { return peer.log.texts.size() == 1; });
   Log failed;
-  loop.connect({"no-such-host.invalid", 7}, failed.handlers());
+  Options patient;
+  patient.connect_timeout = test_timeout;  // a name server may take its time
+  loop.connect({"no-such-host.invalid", 7}, failed.handlers(), patient);
   EXPECT_TRUE(failed.errors.empty());
   until(loop, peer.loop, [&] { return failed.errors.size() == 1; });
   EXPECT_NE(failed.errors[0].find("\"no-such-host.invalid\" port 7: "), std::string::npos)
@@ -174,14 +176,30 @@ TEST(EarlySends, ErrorsNameThePeerAsData) {
   std::vector<ErrorDetail> details;
   const Handlers handlers{
       .error = [&](Connection&, const Error& error) { details.push_back(error.detail()); }};
-  loop.connect({"no-such-host.invalid", 7}, handlers);
+  Options patient;
+  patient.connect_timeout = test_timeout;  // a name server may take its time
+  loop.connect({"no-such-host.invalid", 7}, handlers, patient);
   until(loop, [&] { return details.size() == 1; });
   EXPECT_EQ(details[0].attribute, "host");
   EXPECT_EQ(details[0].peer, "no-such-host.invalid port 7");
-  loop.connect({test::host(), 1}, handlers);
+  loop.connect({test::host(), 1}, handlers, patient);
   until(loop, [&] { return details.size() == 2; });
   EXPECT_EQ(details[1].object, "connection");
   EXPECT_EQ(details[1].peer, test::host() + " port 1");
+}
+
+// Also where the lookup has failed before connect() returns: it is never thrown.
+TEST(EarlySends, ALookupThatFailsAtOnceIsReportedByTheLoop) {
+  EventLoop loop;
+  int errors = 0;
+  const Handlers handlers{.error = [&](Connection&, const Error&) { ++errors; }};
+  Options patient;
+  patient.connect_timeout = test_timeout;
+  constexpr int attempts = 300;
+  for (int i = 0; i < attempts; ++i) {
+    ASSERT_NO_THROW((void)loop.connect({"no host", 7}, handlers, patient));
+  }
+  until(loop, [&] { return errors == attempts; });
 }
 
 TEST(EarlySends, CanBeAwaited) {

@@ -305,6 +305,15 @@ TEST(HostNames, AreLookedUpBesideTheProgram) {
   abandoned.start_connecting({"other-host.invalid", 7});
 }
 
+// Also where the lookup has failed before start_connecting() returns: that never throws.
+TEST(HostNames, ALookupThatFailsAtOnceIsReportedByTheWait) {
+  for (int i = 0; i < 300; ++i) {
+    Stream lost;
+    ASSERT_NO_THROW(lost.start_connecting({"no host", 7}));
+    EXPECT_THROW(static_cast<void>(lost.await_connected(test_timeout)), Error);
+  }
+}
+
 // As data, too: a program need not read the sentence.
 TEST(Refusals, NameThePeer) {
   Stream refused;
