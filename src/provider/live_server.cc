@@ -111,7 +111,7 @@ void LiveServer::admit(Descriptor socket) {
 void LiveServer::start_thread() {
   if (thread_.joinable()) thread_.join();
   const BlockedSignals blocked;
-  thread_ = std::thread([this] { run(); });
+  thread_ = std::thread([self = shared_from_this()] { self->run(); });
   running_ = true;
   pthread_setname_np(thread_.native_handle(), "weft-top");
 }
@@ -134,6 +134,8 @@ bool LiveServer::ends() {
   lock.lock();
   if (none()) {
     running_ = false;
+    // There may be no later client, for which it would be joined. stop() joins what it ends itself.
+    if (!stopping_) thread_.detach();
     return true;
   }
   lock.unlock();
