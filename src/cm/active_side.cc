@@ -45,7 +45,8 @@ int ActiveSide::connect(ConnectParameters parameters, device::sys::Descriptor& r
     // A queue pair of the program's own need not exist before rdma_establish(3).
     if (stream_.find_queue_pair(parameters.qp_num, queue_pair) == 0) stream_.use(queue_pair);
     stream_.request(parameters);
-    dialer_ = dialer = make_dialer(std::move(parameters), reserved);
+    if (external_queue_pair_) queue_pair.reset();
+    dialer_ = dialer = make_dialer(std::move(parameters), queue_pair, reserved);
     state_.stage = Stage::connecting;
   }
   // A rule of faults takes the place of the attempt. The dialer exists already, because a rule may
@@ -72,8 +73,9 @@ void ActiveSide::note_source(const sockaddr_storage& tcp_address) {
   }
 }
 
-std::shared_ptr<device::Dialer> ActiveSide::make_dialer(ConnectParameters parameters,
-                                                        device::sys::Descriptor& reserved) {
+std::shared_ptr<device::Dialer> ActiveSide::make_dialer(
+    ConnectParameters parameters, const std::shared_ptr<device::QueuePair>& queue_pair,
+    device::sys::Descriptor& reserved) {
   device::Device& device = state_.registry->context()->device();
   const device::Settings& settings = device.settings();
   device::Dialer::Plan plan;
@@ -90,6 +92,8 @@ std::shared_ptr<device::Dialer> ActiveSide::make_dialer(ConnectParameters parame
   plan.connect_timeout_ns = state_.registry->options().connect_timeout_ns;
   plan.refused_ns = device::limits::refused_ns;
   plan.handshake_timeout_ns = state_.registry->options().handshake_timeout_ns;
+  if (queue_pair) plan.pair = queue_pair->pair_terms();
+  plan.sharing = queue_pair;
   // The callback holds the id weakly, so that a pending attempt does not keep it alive. `this`
   // belongs to the id, and is valid while the pointer can be locked.
   // Not make_shared: the engine keeps weak pointers to it for long, which would keep its memory.
@@ -109,8 +113,7 @@ void ActiveSide::on_dialed(device::Dialer::Outcome outcome) {
   if (outcome.fell_back) ++state_.registry->counters().revision_1_fallbacks;
   if (outcome.status != 0) return on_dial_failed(lock, outcome);
   stream_.set_negotiated(outcome.negotiated);
-  sockaddr_storage local{};
-  if (device::sys::local_address(outcome.socket.fd(), &local) >= 0) note_source(local);
+  note_source(outcome.socket.ends().local);
   if (external_queue_pair_) {
     state_.stage = Stage::responded;
     response_ = std::move(outcome.socket);

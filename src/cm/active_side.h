@@ -30,8 +30,10 @@ class ActiveSide {
   void abandon_after_fork();
 
  private:
-  [[nodiscard]] std::shared_ptr<device::Dialer> make_dialer(ConnectParameters parameters,
-                                                            device::sys::Descriptor& reserved);
+  // `queue_pair`: null if it is the program's own.
+  [[nodiscard]] std::shared_ptr<device::Dialer> make_dialer(
+      ConnectParameters parameters, const std::shared_ptr<device::QueuePair>& queue_pair,
+      device::sys::Descriptor& reserved);
   void note_source(const sockaddr_storage& tcp_address);
   void on_dialed(device::Dialer::Outcome outcome);
   void on_dial_failed(std::unique_lock<std::mutex>& lock, const device::Dialer::Outcome& outcome);

@@ -125,6 +125,7 @@ Device::Device(const Settings& settings, std::vector<LocalAddress> addresses,
       link_(settings.link.active() ? std::make_unique<DeviceLink>(settings.link, random_word(),
                                                                   capture_, settings.verbose)
                                    : nullptr),
+      process_pairs_(*this),
       // After everything that its thread may call, and therefore destroyed before it.
       engine_(settings.progress, settings.link.active()),
       next_number_(random_word() % queue_pair_numbers) {
@@ -196,6 +197,7 @@ Context* Device::find_context(int descriptor) {
 
 void Device::abandon_after_fork() {
   engine_.abandon_after_fork();
+  process_pairs_.abandon_after_fork();  // before its connections, whose owners follow
   pairing_requests_->abandon_after_fork();
   slots_->abandon_after_fork();
   local_listeners_.abandon_after_fork();

@@ -22,6 +22,7 @@
 #include "device/faults/device_link.h"
 #include "device/local/local_channel.h"
 #include "device/local/peer_process.h"
+#include "device/local/process_pairs.h"
 #include "device/queue_pair/xrc_domain.h"
 #include "device/settings.h"
 #include "device/statistics_registry.h"
@@ -70,6 +71,7 @@ class Device {
   [[nodiscard]] Datagrams& datagrams() { return *datagrams_; }
   [[nodiscard]] LocalListeners& local_listeners() { return local_listeners_; }
   [[nodiscard]] PeerProcesses& peer_processes() { return peer_processes_; }
+  [[nodiscard]] ProcessPairs& process_pairs() { return process_pairs_; }
   [[nodiscard]] XrcDomains& xrc_domains() { return xrc_domains_; }
   // Finds a queue pair of any context; null if there is none.
   [[nodiscard]] std::shared_ptr<QueuePair> find_queue_pair(std::uint32_t number);
@@ -150,6 +152,7 @@ class Device {
   StatisticsRegistry statistics_registry_;
   std::shared_ptr<DeviceFaults> faults_;
   std::unique_ptr<DeviceLink> link_;
+  ProcessPairs process_pairs_;
   Engine engine_;
   LocalListeners local_listeners_;
   PeerProcesses peer_processes_;

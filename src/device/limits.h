@@ -131,5 +131,12 @@ inline constexpr std::uint64_t between_looks_at_others_ns = 20'000;
 // How often the progress thread looks whether the program has left gathered requests alone: see
 // LocalCarrier::watch_gathering(). epoll_wait(2) makes up to a millisecond more of it.
 inline constexpr std::uint64_t between_looks_at_gathered_ns = 1'000'000;
+// Pairs of this process with another one of this host that no connection uses: see
+// local/process_pair.h. Each holds a descriptor. Beyond it the one that was used longest ago is
+// closed.
+inline constexpr std::size_t max_idle_process_pairs = 64;
+// Free inboxes that a pair of processes keeps for its next connections. Each has about 70 KiB of
+// addresses, and the pages that were used.
+inline constexpr std::size_t kept_inboxes = 64;
 
 }  // namespace weft::device::limits

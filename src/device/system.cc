@@ -69,6 +69,14 @@ int socket(int family, int type, int protocol) {
   return made;
 }
 
+int socket_pair(int type, int (&ends)[2]) {
+  const auto failed = static_cast<int>(
+      call(SYS_socketpair, AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, &ends[0]));
+  if (failed < 0) return failed;
+  for (const int end : ends) own_sockets::add(end);
+  return 0;
+}
+
 int bind(int fd, const sockaddr* address, socklen_t bytes) {
   if (SimulatedKernel::owns(fd)) [[unlikely]]
     return in_simulation([&](auto& kernel) { return kernel.bind(fd, address); });

@@ -19,6 +19,8 @@
 namespace weft::device::sys {
 
 int socket(int family, int type, int protocol);
+// A connected pair of Unix sockets, non-blocking. 0 or -errno.
+int socket_pair(int type, int (&ends)[2]);
 int bind(int fd, const sockaddr* address, socklen_t bytes);
 int listen(int fd, int backlog);
 int accept(int fd, sockaddr_storage* address);  // non-blocking, close-on-exec

@@ -1,17 +1,23 @@
 // Connects by TCP and makes the MPA handshake of the active side, in the phases idle, (refused,)
-// connecting, shaking, done. Each phase has one deadline; an alarm that an earlier phase has left
-// behind is recognised by its time.
+// connecting, shaking, done. Where two processes of one host know each other, the request goes to
+// the peer process itself, in the phases idle, asking, done; and by TCP if that cannot take it.
+// Each phase has one deadline; an alarm that an earlier phase has left behind is recognised by its
+// time.
 #include "device/connect/dialer.h"
 
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <utility>
 
+#include "base/kernel_random.h"
 #include "device/addresses.h"
 #include "device/connect/linger.h"
 #include "device/limits.h"
+#include "device/queue_pair/queue_pair.h"
 
 namespace weft::device {
 
@@ -33,6 +39,10 @@ void Dialer::start() {
 
 bool Dialer::local_address(sockaddr_storage& address) {
   const std::lock_guard lock(mutex_);
+  if (socket_.has_pair()) {
+    address = socket_.ends().local;
+    return true;
+  }
   const int fd = socket_.valid() ? socket_.fd() : fd_.get();
   return fd >= 0 && sys::local_address(fd, &address) >= 0;
 }
@@ -48,7 +58,8 @@ void Dialer::cancel() {
 // connection would lose a stream that the peer believes in.
 bool Dialer::cancel_unless_asked() {
   const std::lock_guard lock(mutex_);
-  if (phase_ == Phase::shaking || phase_ == Phase::done) return false;
+  const bool asked = phase_ == Phase::shaking || phase_ == Phase::asking;
+  if (asked || phase_ == Phase::done) return false;
   phase_ = Phase::done;
   drop();
   return true;
@@ -62,7 +73,76 @@ void Dialer::abandon_after_fork() {
   phase_ = Phase::done;
 }
 
+namespace {
+
+// The port of this end, for programs that look at it. Nothing listens there, and TCP's own ports
+// are free again as well once a connection has left TCP.
+std::uint16_t next_source_port() {
+  constexpr std::uint32_t first = 32768;
+  constexpr std::uint32_t count = 28232;
+  static std::atomic<std::uint32_t> next{random_word() % count};
+  return static_cast<std::uint16_t>(first + next.fetch_add(1, std::memory_order_relaxed) % count);
+}
+
+}  // namespace
+
 Dialer::Result Dialer::dial() {
+  return ask_pair() ? std::nullopt : dial_by_tcp();
+}
+
+// A program that has bound a port wants to be seen with it.
+bool Dialer::ask_pair() {
+  if (!plan_.pair.context || plan_.reserved.valid() || plan_.source.ss_family == AF_UNSPEC ||
+      std::exchange(asked_pair_, true)) {
+    return false;
+  }
+  const auto pair = device_.process_pairs().towards(plan_.destination);
+  if (!pair) return false;
+  TcpEnds ends{.local = plan_.source, .remote = plan_.destination};
+  if (port_of(ends.local) == 0) set_port(ends.local, next_source_port());
+  handshake_.emplace(plan_.handshake, plan_.private_data);
+  const SharedFiles none;
+  PairEnd end = pair->dial({.source = ends.local,
+                            .destination = ends.remote,
+                            .frame = handshake_->output(),
+                            .terms = plan_.pair,
+                            .files = plan_.sharing ? plan_.sharing->shared_files() : none},
+                           weak_from_this());
+  if (!end.valid()) return false;
+  handshake_->output_done(handshake_->output().size());
+  socket_ = StreamSocket(std::move(end), ends);
+  phase_ = Phase::asking;
+  set_deadline(plan_.handshake_timeout_ns);
+  return true;
+}
+
+Dialer::Result Dialer::answered() {
+  auto reply = socket_.pair().take_reply();
+  if (!reply && !socket_.pair().is_lost()) return std::nullopt;
+  // Another process may have the port by now, or the pair was given up: TCP knows.
+  const bool serving = reply && reply->answer != pair_message::Answer::not_serving;
+  if (!serving || reply->answer == pair_message::Answer::busy) {
+    if (reply && !serving) device_.process_pairs().refused(plan_.destination);
+    socket_ = StreamSocket();
+    return dial_by_tcp();
+  }
+  if (reply->answer == pair_message::Answer::as_stream) {
+    socket_ = StreamSocket(std::move(reply->stream), socket_.ends(), nullptr, true);
+    if (!socket_.valid()) return fail(ENOMEM);
+  }
+  for (Bytes rest = reply->frame; !rest.empty();) {
+    const std::size_t part = std::min(handshake_->wanted_bytes(), rest.size());
+    if (part == 0) break;
+    handshake_->input(rest.first(part));
+    rest = rest.subspan(part);
+  }
+  // The peer's program has given up without an answer, or its frame is not complete.
+  Result result = settle();
+  if (!result) result = fail(ECONNRESET, HandshakeFailure::closed);
+  return result;
+}
+
+Dialer::Result Dialer::dial_by_tcp() {
   if (const int failed = open()) return fail(failed);
   return connect();
 }
@@ -155,7 +235,9 @@ void Dialer::on_ready(std::uint32_t /*events*/) {
   Result result;
   {
     const std::lock_guard lock(mutex_);
-    if (phase_ == Phase::connecting) {
+    if (phase_ == Phase::asking) {
+      result = answered();
+    } else if (phase_ == Phase::connecting) {
       // EPOLLOUT reports success and failure alike; SO_ERROR distinguishes them.
       result = connected();
     } else if (phase_ == Phase::shaking) {
@@ -257,7 +339,7 @@ Dialer::Result Dialer::settle() {
     outcome.rejected = true;
     outcome.status = -ECONNREFUSED;
     // Closes gently, because the rejecting side reads to the end of our stream.
-    Linger::start(device_.engine(), std::move(socket_), {});
+    if (!socket_.has_pair()) Linger::start(device_.engine(), std::move(socket_), {});
     socket_ = StreamSocket();
     return outcome;
   }
@@ -282,7 +364,7 @@ Dialer::Result Dialer::failed_handshake() {
   }
   // The Terminate with the reason, where the peer has already accepted (RFC 6581 §8).
   const Bytes rest = handshake_->output();
-  if (!rest.empty()) {
+  if (!rest.empty() && !socket_.has_pair()) {
     unwatch();
     Linger::start(device_.engine(), std::move(socket_), {rest.begin(), rest.end()});
     socket_ = StreamSocket();
@@ -291,8 +373,9 @@ Dialer::Result Dialer::failed_handshake() {
 }
 
 Dialer::Result Dialer::timed_out() {
-  return fail(ETIMEDOUT,
-              phase_ == Phase::shaking ? HandshakeFailure::timed_out : HandshakeFailure::none);
+  return fail(ETIMEDOUT, phase_ == Phase::shaking || phase_ == Phase::asking
+                             ? HandshakeFailure::timed_out
+                             : HandshakeFailure::none);
 }
 
 Dialer::Result Dialer::fail(int error, HandshakeFailure handshake) {

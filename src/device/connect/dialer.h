@@ -27,8 +27,10 @@ class Dialer final : public Pollable, public std::enable_shared_from_this<Dialer
     std::vector<std::byte> private_data{};
     std::uint64_t connect_timeout_ns = 0;
     std::uint64_t handshake_timeout_ns = 0;
-    std::uint64_t refused_ns = 0;  // how long a refused connection is tried again
-    bool may_fall_back = true;     // to MPA revision 1
+    std::uint64_t refused_ns = 0;          // how long a refused connection is tried again
+    bool may_fall_back = true;             // to MPA revision 1
+    PairTerms pair{};                      // of the queue pair; without a context TCP is used
+    std::shared_ptr<QueuePair> sharing{};  // whose files are passed on; none: there are none
   };
 
   struct Outcome {
@@ -59,10 +61,13 @@ class Dialer final : public Pollable, public std::enable_shared_from_this<Dialer
   void on_deadline() override;
 
  private:
-  enum class Phase : std::uint8_t { idle, connecting, refused, shaking, done };
+  enum class Phase : std::uint8_t { idle, asking, connecting, refused, shaking, done };
   using Result = std::optional<Outcome>;
 
   Result dial();
+  [[nodiscard]] bool ask_pair();
+  Result answered();
+  Result dial_by_tcp();
   int open();
   Result connect();
   Result try_again_later();
@@ -96,6 +101,7 @@ class Dialer final : public Pollable, public std::enable_shared_from_this<Dialer
   std::uint64_t deadline_ns_ = 0;
   std::uint64_t refused_until_ns_ = 0;
   bool fell_back_ = false;
+  bool asked_pair_ = false;
 };
 
 }  // namespace weft::device

@@ -22,7 +22,23 @@ InboundHandshake::InboundHandshake(Device& device, StreamSocket socket,
       ends_(socket_.ends()),
       handshake_(options),
       requested_(std::move(requested)),
-      failed_(std::move(failed)) {}
+      failed_(std::move(failed)),
+      from_pair_(socket_.has_pair()) {}
+
+// Of a process that runs this code as well, so the frame is whole.
+bool InboundHandshake::take_request(Bytes frame) {
+  const std::lock_guard lock(mutex_);
+  for (Bytes rest = frame; !rest.empty();) {
+    const std::size_t part = std::min(handshake_.wanted_bytes(), rest.size());
+    if (part == 0) break;
+    handshake_.input(rest.first(part));
+    rest = rest.subspan(part);
+  }
+  if (!handshake_.requested()) return false;
+  silent_.store(false, std::memory_order_relaxed);
+  phase_ = Phase::requested;
+  return true;
+}
 
 // A client sends its request at once, so it has usually arrived; then nothing is watched. The first
 // deadline is for the first byte, because an idle connection would occupy a descriptor.
@@ -154,7 +170,8 @@ int InboundHandshake::accept(std::uint16_t ird, std::uint16_t ord, Bytes private
     if (phase_ != Phase::requested) return EINVAL;
     // The kernel's drivers notice only here as well that the peer has given up: there is no event
     // for that.
-    if (sys::peer_closed(socket_.fd())) {
+    const bool closed = from_pair_ ? socket_.pair().is_lost() : sys::peer_closed(socket_.fd());
+    if (closed) {
       phase_ = Phase::done;
       socket_.close();
       return ECONNRESET;
@@ -169,6 +186,11 @@ int InboundHandshake::accept(std::uint16_t ird, std::uint16_t ord, Bytes private
 }
 
 InboundHandshake::Notice InboundHandshake::send_reply() {
+  if (from_pair_) {
+    // The queue pair sends it, together with what both ends share.
+    socket_.pair().set_frame(handshake_.output());
+    return hand_over();
+  }
   while (!handshake_.output().empty()) {
     const Bytes rest = handshake_.output();
     const iovec piece{const_cast<std::byte*>(rest.data()), rest.size()};
@@ -187,6 +209,10 @@ InboundHandshake::Notice InboundHandshake::send_reply() {
     }
     handshake_.output_done(static_cast<std::size_t>(done));
   }
+  return hand_over();
+}
+
+InboundHandshake::Notice InboundHandshake::hand_over() {
   phase_ = Phase::done;
   unwatch();
   auto stream = std::make_shared<StreamSocket>(std::move(socket_));
@@ -202,6 +228,11 @@ int InboundHandshake::reject(Bytes private_data) {
   // Linger sends the reply and waits for the peer to read it: closing at once could reset the
   // connection before.
   const Bytes reply = handshake_.output();
+  if (from_pair_) {
+    socket_.pair().refuse(reply);
+    socket_ = StreamSocket();
+    return 0;
+  }
   Linger::start_refused(device_, std::move(socket_), {reply.begin(), reply.end()});
   socket_ = StreamSocket();
   return 0;

@@ -29,6 +29,10 @@ class InboundHandshake final : public Pollable,
 
   // Reads what has arrived first, in this thread: `requested` or `failed` may be called at once.
   void start(std::uint64_t timeout_ns);
+  // Of a connection without TCP: takes the request, in place of start(). False if it is none.
+  [[nodiscard]] bool take_request(Bytes frame);
+  // The peer is a process of this user: the kernel has said so.
+  [[nodiscard]] bool is_from_pair() const { return from_pair_; }
   // Nothing has come from the peer yet. Without the lock.
   [[nodiscard]] bool silent() const { return silent_.load(std::memory_order_relaxed); }
   // Another connection needs the place: closes this one, unless the request turns out to be here.
@@ -59,6 +63,7 @@ class InboundHandshake final : public Pollable,
   using Notice = std::function<void()>;
   Notice advance();
   Notice send_reply();
+  Notice hand_over();
   Notice give_up(Refusals::Count& counter);
   void unwatch();
 
@@ -74,6 +79,7 @@ class InboundHandshake final : public Pollable,
   std::uint64_t token_ = 0;
   std::uint64_t end_ns_ = 0;  // of the handshake
   std::atomic<bool> silent_{true};
+  const bool from_pair_;
 };
 
 }  // namespace weft::device

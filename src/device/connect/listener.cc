@@ -1,6 +1,7 @@
 #include "device/connect/listener.h"
 
 #include <cerrno>
+#include <utility>
 
 #include "base/after_fork.h"
 #include "device/addresses.h"
@@ -33,10 +34,7 @@ Listener::Listener(Device& device, Plan plan) : device_(device), plan_(std::move
 
 int Listener::start() {
   const std::lock_guard lock(mutex_);
-  // Before the first connection can come: see local/local_channel.h.
-  if (device_.settings().same_host != SameHost::off && plan_.socket.valid()) {
-    has_local_ = device_.local_listeners().add(plan_.socket.get());
-  }
+  offer_local();
   watch();
   return token_ == 0 && plan_.socket.valid() ? ENOMEM : 0;
 }
@@ -45,7 +43,7 @@ void Listener::close_socket() {
   on_ready(EPOLLIN);
   const std::lock_guard lock(mutex_);
   pause();
-  if (std::exchange(has_local_, false)) device_.local_listeners().remove(plan_.socket.get());
+  forget_local();
   plan_.socket.reset();
 }
 
@@ -54,10 +52,25 @@ void Listener::open_socket(sys::Descriptor listening) {
   if (plan_.socket.valid()) return;
   sys::set_nonblocking(listening.get());
   plan_.socket = std::move(listening);
-  if (device_.settings().same_host != SameHost::off) {
-    has_local_ = device_.local_listeners().add(plan_.socket.get());
-  }
+  offer_local();
   watch();
+}
+
+// With the lock. Before the first connection can come: see local/local_channel.h.
+void Listener::offer_local() {
+  if (device_.settings().same_host == SameHost::off || !plan_.socket.valid()) return;
+  has_local_ = device_.local_listeners().add(plan_.socket.get());
+  sockaddr_storage address{};
+  if (has_local_ && sys::local_address(plan_.socket.get(), &address) >= 0) {
+    device_.process_pairs().add(address, shared_from_this());
+  }
+}
+
+// With the lock.
+void Listener::forget_local() {
+  if (!std::exchange(has_local_, false)) return;
+  device_.local_listeners().remove(plan_.socket.get());
+  device_.process_pairs().remove(*this);
 }
 
 // The handshakes are cancelled without this lock, because they call this listener with their own
@@ -67,7 +80,7 @@ void Listener::stop() {
   {
     const std::lock_guard lock(mutex_);
     pause();
-    if (std::exchange(has_local_, false)) device_.local_listeners().remove(plan_.socket.get());
+    forget_local();
     if (announced_.valid()) device_.local_listeners().remove(announced_.get());
     announced_.reset();
     plan_.socket.reset();
@@ -202,6 +215,20 @@ int Listener::adopt(sys::Descriptor connection) {
   return 0;
 }
 
+void Listener::take(PairEnd end, const TcpEnds& ends, Bytes frame) {
+  std::shared_ptr<InboundHandshake> inbound;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!plan_.socket.valid() || !has_room()) {
+      return end.refuse({}, pair_message::Answer::busy);
+    }
+    inbound = make_inbound(StreamSocket(std::move(end), ends));
+    if (!inbound->take_request(frame)) return;
+    ++requests_;
+  }
+  plan_.requested(inbound);
+}
+
 // With the lock.
 std::shared_ptr<InboundHandshake> Listener::begin_handshake(sys::Descriptor fd,
                                                             const sockaddr_storage& peer) {
@@ -217,13 +244,17 @@ std::shared_ptr<InboundHandshake> Listener::begin_handshake(sys::Descriptor fd,
 
 // Not make_shared: the engine's alarms remember it for long, and shall not keep its memory.
 std::shared_ptr<InboundHandshake> Listener::make_inbound(sys::Descriptor fd, const TcpEnds& ends) {
+  return make_inbound(StreamSocket(std::move(fd), ends, device_.capture(), false));
+}
+
+std::shared_ptr<InboundHandshake> Listener::make_inbound(StreamSocket socket) {
   const iwarp::HandshakeOptions options{.crc = device_.settings().crc,
                                         .mark = true,
                                         .words = device_.offers_words(),
                                         .max_ird = limits::max_wire_read_depth};
   // NOLINTNEXTLINE(modernize-make-shared)
   return std::shared_ptr<InboundHandshake>(new InboundHandshake(
-      device_, StreamSocket(std::move(fd), ends, device_.capture(), false), options,
+      device_, std::move(socket), options,
       [weak = weak_from_this()](const auto& arrived) {
         if (const auto self = weak.lock()) self->on_requested(arrived);
       },

@@ -13,7 +13,9 @@
 
 namespace weft::device {
 
-class Listener final : public Pollable, public std::enable_shared_from_this<Listener> {
+class Listener final : public Pollable,
+                       public PairListener,
+                       public std::enable_shared_from_this<Listener> {
  public:
   struct Plan {
     sys::Descriptor socket;  // listening already; none: connections only come by adopt()
@@ -35,6 +37,9 @@ class Listener final : public Pollable, public std::enable_shared_from_this<List
   // open. A socket that listens is kept until stop() and not accepted from: peers on this host find
   // this process for the connections that others accept from it (see local/local_channel.h).
   int adopt(sys::Descriptor connection);
+  // Takes the request of a process of this host that comes without TCP. Where there is no room
+  // the peer uses TCP, whose queue is longer.
+  void take(PairEnd end, const TcpEnds& ends, Bytes frame) override;
   // Closes the socket and every connection that is not a request yet.
   void stop();
   // Closes the socket, once what waits in TCP's queue is accepted. Connections only come by adopt()
@@ -55,6 +60,9 @@ class Listener final : public Pollable, public std::enable_shared_from_this<List
                                                                   const sockaddr_storage& peer);
   [[nodiscard]] std::shared_ptr<InboundHandshake> make_inbound(sys::Descriptor fd,
                                                                const TcpEnds& ends);
+  [[nodiscard]] std::shared_ptr<InboundHandshake> make_inbound(StreamSocket socket);
+  void offer_local();
+  void forget_local();
   [[nodiscard]] bool has_room() const;
   [[nodiscard]] bool make_room();
   void announce(sys::Descriptor listening);

@@ -306,6 +306,7 @@ std::shared_ptr<Dialer> Pairing::make_dialer() {
   plan.handshake_timeout_ns = limits::handshake_ns;
   // The hello is in the enhanced request, and a Weft peer knows revision 2.
   plan.may_fall_back = false;
+  if (const auto queue_pair = queue_pair_.lock()) plan.pair = queue_pair->pair_terms();
   // Alarms of the engine remember it for long, and shall not keep its memory.
   // NOLINTNEXTLINE(modernize-make-shared)
   return std::shared_ptr<Dialer>(
@@ -323,7 +324,8 @@ void Pairing::on_dialed(std::uint32_t attempt, Dialer::Outcome outcome) {
   // The peer's process may be gone, and another one may listen at its port now.
   if (outcome.status == 0 && reply &&
       (verify(*reply) != Proof::right ||
-       device_.pairing_requests().is_other_users(outcome.socket.ends()))) {
+       (!outcome.socket.has_pair() &&
+        device_.pairing_requests().is_other_users(outcome.socket.ends())))) {
     ++device_.refusals().refused;
     return on_turned_down(HelloAnswer::refused);
   }

@@ -34,7 +34,7 @@ void PairingRequests::handle(const std::shared_ptr<InboundHandshake>& inbound) {
   // strangers.
   if (hello->version != Hello::current_version) return answer_request(device_, inbound, *hello);
   const bool stranger = !expects(*inbound);
-  const bool known = !stranger && !is_other_users(inbound->ends());
+  const bool known = !stranger && !is_other_users(*inbound);
   // Its only connection waits here, because a refusal would make both ends dial again.
   if (known && is_early(*hello)) return park(inbound, *hello, known);
   if (known) return answer_request(device_, inbound, *hello);
@@ -76,8 +76,7 @@ void PairingRequests::park(const std::shared_ptr<InboundHandshake>& inbound, con
 
 // When the time has come, or earlier, when a queue pair has learnt of the peer.
 void PairingRequests::answer(ParkedRequest& parked) {
-  const bool known =
-      parked.known || (expects(*parked.inbound) && !is_other_users(parked.inbound->ends()));
+  const bool known = parked.known || (expects(*parked.inbound) && !is_other_users(*parked.inbound));
   const bool early = parked.known && is_early(parked.hello);
   if ((!known || early) && sys::now_ns() < parked.due_ns) return;
   std::shared_ptr<ParkedRequest> kept;
@@ -134,6 +133,10 @@ bool PairingRequests::expects(const InboundHandshake& inbound) {
   if (found == expected_.end()) return false;
   found->second.heard_ns = sys::now_ns();
   return true;
+}
+
+bool PairingRequests::is_other_users(const InboundHandshake& inbound) {
+  return !inbound.is_from_pair() && is_other_users(inbound.ends());
 }
 
 // Root is not refused: it has access to this process anyway. Where the kernel does not name the

@@ -69,6 +69,7 @@ class PairingRequests {
   // True if the other end of the connection is on this host and belongs to another user, who
   // has no business with this process's queue pairs unless the settings allow it.
   [[nodiscard]] bool is_other_users(const TcpEnds& ends);
+  [[nodiscard]] bool is_other_users(const InboundHandshake& inbound);
 
   // For ParkedRequest.
   void answer(ParkedRequest& parked);

@@ -142,6 +142,7 @@ void StreamSocket::shutdown_write() {
 }
 
 void StreamSocket::close() {
+  pair_ = {};
   tap_.finish();
   fd_.reset();
 }

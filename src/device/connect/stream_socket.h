@@ -1,4 +1,5 @@
-// A connected TCP socket that carries MPA, with the capture tap around it.
+// A connected TCP socket that carries MPA, with the capture tap around it; or the end of a
+// connection that two processes of one host have made without TCP.
 #pragma once
 
 #include <sys/uio.h>
@@ -11,6 +12,7 @@
 #include "device/faults/stream_faults.h"
 #include "device/faults/stream_link.h"
 #include "device/local/local_channel.h"
+#include "device/local/pair_end.h"
 #include "device/system.h"
 #include "device/tap/stream_tap.h"
 #include "device/tcp_ends.h"
@@ -26,10 +28,12 @@ class StreamSocket {
   // Takes a socket that is connected to itself.
   StreamSocket(sys::Descriptor fd, const std::shared_ptr<DeviceCapture>& capture,
                const LoopTap::Terms& terms);
+  // Takes a connection without TCP. `ends`: as TCP would have them.
+  StreamSocket(PairEnd pair, const TcpEnds& ends) : ends_(ends), pair_(std::move(pair)) {}
   StreamSocket(StreamSocket&&) noexcept = default;
   StreamSocket& operator=(StreamSocket&&) noexcept = default;
 
-  [[nodiscard]] bool valid() const { return fd_.valid(); }
+  [[nodiscard]] bool valid() const { return fd_.valid() || pair_.valid(); }
   [[nodiscard]] int fd() const { return fd_.get(); }
   [[nodiscard]] const TcpEnds& ends() const { return ends_; }
 
@@ -58,6 +62,9 @@ class StreamSocket {
   void set_channel(LocalChannel channel) { channel_ = std::move(channel); }
   [[nodiscard]] bool has_channel() const { return channel_.valid(); }
   [[nodiscard]] LocalChannel take_channel() { return std::move(channel_); }
+  // A connection without TCP. It has no descriptor, and nothing is sent or received here.
+  [[nodiscard]] bool has_pair() const { return pair_.valid(); }
+  [[nodiscard]] PairEnd& pair() { return pair_; }
 
   void shutdown_write();
   void close();
@@ -65,6 +72,7 @@ class StreamSocket {
   void disown() {
     (void)fd_.release();
     channel_.close();
+    pair_ = {};
   }
   // Gives up the connection without closing it.
   [[nodiscard]] sys::Descriptor release() { return std::move(fd_); }
@@ -90,6 +98,7 @@ class StreamSocket {
   std::unique_ptr<StreamFaults> faults_;
   std::unique_ptr<StreamLink> link_;
   LocalChannel channel_;
+  PairEnd pair_;
   bool active_ = false;
   bool shaped_ = false;
   bool write_shut_ = false;

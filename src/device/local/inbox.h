@@ -118,6 +118,12 @@ struct Refused {
   std::atomic<std::uint64_t> length_bytes{0};
 };
 
+// Written by the peer when it leaves the connection: from then on it accesses the inbox no more.
+struct Leaving {
+  std::atomic<std::uint64_t> position{0};  // where its next message would lie
+  std::atomic<std::uint32_t> done{0};      // not 0: it has left; written last
+};
+
 struct Inbox {
   // Written by the owner.
   alignas(64) std::atomic<std::uint64_t> consumed{0};  // slots
@@ -135,6 +141,9 @@ struct Inbox {
   std::atomic<std::uint8_t> retries{0};
   // The owner's requests for an access, up to this number, may not use its memory any more.
   std::atomic<std::uint64_t> withdrawn{0};
+  // The position in the ring at which this connection begins: an inbox serves several connections,
+  // one after the other, and the stamps of an earlier one must not be taken for new.
+  std::uint64_t first_slot = 0;
 
   // Written by the peer, rarely: the owner looks at this line with every poll.
   alignas(64) std::atomic<End> end{End::none};
@@ -144,6 +153,7 @@ struct Inbox {
   std::atomic<std::uint64_t> rnr_wait_ns{0};        // of waits that are over
   std::atomic<std::uint64_t> rnr_wait_began_ns{0};  // of the one that lasts, as sys::now_ns(), or 0
   Refused refused;
+  Leaving leaving;
 
   // Written by the peer with every access.
   alignas(64) Copy copy;

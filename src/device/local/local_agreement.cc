@@ -9,7 +9,7 @@ namespace weft::device {
 namespace {
 
 // Also identifies the layout of inbox and grants, which depends on the size of an address.
-constexpr std::uint32_t offer_magic = 0x57464C00 + (2 << 4) + sizeof(void*);
+constexpr std::uint32_t offer_magic = 0x57464C00 + (3 << 4) + sizeof(void*);
 constexpr std::byte ready{2};
 // Inbox, grants, counts; then the program's memory and its bell, if there are any.
 constexpr std::size_t memory_at = 3;
@@ -103,18 +103,10 @@ bool LocalAgreement::take_offer(LocalChannel::Message message) {
 // Connections to one process share what this process holds of it.
 bool LocalAgreement::find_process(ProcessMark::Name mark, sys::Descriptor grants,
                                   sys::Descriptor counts) {
-  // By process number and mark: the number alone may belong to another process by now.
-  peer_.process = processes_.find(channel_.peer(), mark);
-  if (peer_.process) return true;
-  SharedMemory table = SharedMemory::open(std::move(grants), grants::bytes, false);
-  SharedMemory counted = SharedMemory::open(std::move(counts), grants::count_bytes, true);
-  if (!table.valid() || !counted.valid()) return false;
   refusal_ = "the kernel does not let the processes read each other's memory";
   peer_.process =
-      PeerProcess::open(channel_.peer(), mark, GrantView(std::move(table), std::move(counted)));
-  if (!peer_.process) return false;
-  processes_.add(peer_.process);
-  return true;
+      processes_.find_or_open(channel_.peer(), mark, std::move(grants), std::move(counts));
+  return peer_.process != nullptr;
 }
 
 }  // namespace weft::device

@@ -31,23 +31,18 @@ Carrier::End end_of(inbox::End reported) {
 
 }  // namespace
 
-LocalCarrier::Link::Link(QueuePairParts& parts, LocalChannel channel, SharedMemory inbox,
-                         LocalPeer peer)
-    : connection(parts, std::move(channel), std::move(inbox), LocalConnection::receives_of(parts),
-                 std::move(peer)),
+LocalCarrier::Link::Link(QueuePairParts& parts, std::unique_ptr<LocalWire> wire,
+                         LocalConnection::Peer peer)
+    : connection(parts, std::move(wire), std::move(peer)),
       requester(parts, connection),
       responder(parts, connection, requester) {}
 
-std::string_view LocalCarrier::obstacle(const QueuePairParts& parts,
-                                        const StreamParameters& parameters, const TcpEnds& tcp,
-                                        const LocalChannel& channel) {
+std::string_view LocalCarrier::lasting_obstacle(const QueuePairParts& parts) {
   Device& device = parts.context.device();
   if (device.settings().same_host == SameHost::off) return "WEFT_SAME_HOST is off";
-  // The copies need two processes, or at least two queue pairs with an inbox each.
-  if (parameters.to_itself) return "the queue pair is connected to itself";
   // UC must drop messages without a receive, which this carrier lets wait.
   if (parts.is_unreliable()) return "the queue pair is of type UC";
-  if (parameters.peer.names_queues) return "the queue pair is of type XRC";
+  if (parts.qp.qp_type != IBV_QPT_RC) return "the queue pair is of type XRC";
   // Receives of a shared queue belong to no queue pair before a message takes one, so they cannot
   // be published.
   if (parts.receives.shared()) return "the queue pair has a shared receive queue";
@@ -57,6 +52,16 @@ std::string_view LocalCarrier::obstacle(const QueuePairParts& parts,
   if (device.link()) return "a link delays TCP connections";
   // Nothing would be in the capture: there are no segments.
   if (device.capture()->running()) return "a capture is written";
+  return "";
+}
+
+std::string_view LocalCarrier::obstacle(const QueuePairParts& parts,
+                                        const StreamParameters& parameters, const TcpEnds& tcp,
+                                        const LocalChannel& channel) {
+  const std::string_view lasting = lasting_obstacle(parts);
+  if (!lasting.empty()) return lasting;
+  // The copies need two processes, or at least two queue pairs with an inbox each.
+  if (parameters.to_itself) return "the queue pair is connected to itself";
   // Both ways to get a channel check the addresses.
   if (!channel.valid()) {
     if (!tcp.within_host()) return "the peer has an address of another host";
@@ -78,6 +83,17 @@ LocalCarrier::LocalCarrier(QueuePairParts& parts, const StreamCarrier::Driver& d
       stream_(
           std::make_unique<StreamCarrier>(parts, driver, std::move(socket), parameters, paired)),
       channel_(std::move(channel)) {}
+
+LocalCarrier::LocalCarrier(QueuePairParts& parts, const StreamCarrier::Driver& driver,
+                           const StreamParameters& parameters, bool paired, PairEnd pair)
+    : parts_(parts),
+      driver_(driver),
+      paired_(paired),
+      active_(!pair.serves()),
+      receiver_not_ready_(parameters.receiver_not_ready),
+      immediates_(parameters.peer.send_immediate),
+      pair_(std::move(pair)),
+      confirmed_(active_ || parameters.rtr == iwarp::RtrKind::none) {}
 
 LocalCarrier::~LocalCarrier() = default;
 
@@ -182,6 +198,7 @@ void LocalCarrier::drive(Occasion occasion, QueuePairLock& lock) {
 void LocalCarrier::take_in(Occasion occasion) {
   if (end_.reason != EndReason::none) return;
   if (occasion == Occasion::deadline) alarm_ns_ = UINT64_MAX;
+  if (!confirmed_) look_for_peer();
   // Without a progress thread only this notices a peer that was killed.
   constexpr unsigned look_every = 64;
   const bool alone = driver_.engine.mode() == ProgressMode::manual && ++polls_ % look_every == 0;
@@ -220,12 +237,14 @@ void LocalCarrier::close_tcp() {
 }
 
 void LocalCarrier::read_channel() {
-  while (const auto message = link_->connection.channel().receive()) {
-    if (!message->bytes.empty()) continue;
-    // The kernel closes the channel of a process that ends, whatever the reason.
-    peer_gone_ = true;
-    return;
-  }
+  if (!link_->connection.wire().read()) peer_gone_ = true;
+}
+
+// The peer opens its inbox once it has the acceptance, as it sends its first FPDU over TCP.
+void LocalCarrier::look_for_peer() {
+  if (!link_->connection.peer_is_open()) return;
+  confirmed_ = true;
+  parts_.notices.ready = true;
 }
 
 // The last look for messages comes after the peer was asked for wake-ups: see
@@ -309,7 +328,7 @@ void LocalCarrier::note_refused() {
 
 void LocalCarrier::finish(EndReason reason, std::optional<ibv_event_type> event,
                           inbox::End reported) {
-  end_ = {.reason = reason, .had_peer = true, .event = event};
+  end_ = {.reason = reason, .had_peer = confirmed_, .event = event};
   gathering_.sent();
   if (parts_.watch) trace_waits();
   // Before the requests are flushed: the peer sees the end in any case, and a completion may let

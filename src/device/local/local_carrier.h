@@ -33,10 +33,16 @@ class LocalCarrier final : public Carrier {
   [[nodiscard]] static std::string_view obstacle(const QueuePairParts& parts,
                                                  const StreamParameters& parameters,
                                                  const TcpEnds& tcp, const LocalChannel& channel);
+  // The same, as far as it is known before there is a connection. Without the queue pair's lock:
+  // looks only at what its creation has settled.
+  [[nodiscard]] static std::string_view lasting_obstacle(const QueuePairParts& parts);
 
   // `channel`: that of the TCP connection `socket`. `active`: this end has dialled it.
   LocalCarrier(QueuePairParts& parts, const StreamCarrier::Driver& driver, StreamSocket socket,
                const StreamParameters& parameters, bool paired, LocalChannel channel, bool active);
+  // Of a connection that is made without TCP. An end that serves has taken its inbox.
+  LocalCarrier(QueuePairParts& parts, const StreamCarrier::Driver& driver,
+               const StreamParameters& parameters, bool paired, PairEnd pair);
   ~LocalCarrier() override;
 
   int start(QueuePairLock& lock) override;
@@ -66,7 +72,7 @@ class LocalCarrier final : public Carrier {
  private:
   // What exists once both ends have left TCP.
   struct Link {
-    Link(QueuePairParts& parts, LocalChannel channel, SharedMemory inbox, LocalPeer peer);
+    Link(QueuePairParts& parts, std::unique_ptr<LocalWire> wire, LocalConnection::Peer peer);
 
     LocalConnection connection;
     LocalRequester requester;
@@ -76,6 +82,9 @@ class LocalCarrier final : public Carrier {
   void begin_agreement(QueuePairLock& lock);
   void agree(QueuePairLock& lock);
   void leave_tcp(QueuePairLock& lock);
+  void start_in_pair(QueuePairLock& lock);
+  void open_link();
+  void look_for_peer();
   void stay_on_tcp(std::string_view why, QueuePairLock& lock);
   [[nodiscard]] bool agreeing() const { return agreement_.has_value(); }
   [[nodiscard]] std::uint64_t retry_timer_ns() const;
@@ -106,6 +115,7 @@ class LocalCarrier final : public Carrier {
   LocalChannel channel_;                              // while the ends negotiate
   SharedMemory inbox_;                                // the same
   std::optional<LocalAgreement> agreement_;
+  PairEnd pair_;  // until start()
   std::unique_ptr<Link> link_;
   StreamSocket socket_;                 // nothing moves through it any more
   std::uint64_t token_ = 0;             // of the channel, with the engine
@@ -116,6 +126,7 @@ class LocalCarrier final : public Carrier {
   std::uint64_t watch_due_ns_ = 0;       // of the alarm for look_at_gathered(); 0: none
   std::optional<std::uint8_t> retries_;  // as LocalRequester::set_retries()
   bool peer_gone_ = false;
+  bool confirmed_ = true;  // the peer has the connection
   End end_;
 };
 

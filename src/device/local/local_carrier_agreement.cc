@@ -29,6 +29,10 @@ class ChannelWatch final : public Pollable {
 }  // namespace
 
 int LocalCarrier::start(QueuePairLock& lock) {
+  if (pair_.valid()) {
+    start_in_pair(lock);
+    return 0;
+  }
   // As StreamCarrier::start() announces it.
   if (paired_ && parts_.qp.state == IBV_QPS_RTS) retries_ = parts_.attributes.rnr_retry;
   // Nothing may be sent over TCP that would have to be finished there.
@@ -94,7 +98,44 @@ void LocalCarrier::leave_tcp(QueuePairLock& lock) {
   parts_.notices.ended = false;  // of the stream: see drive_agreement()
   socket_ = stream_->release_socket(lock);
   stream_.reset();
-  link_ = std::make_unique<Link>(parts_, std::move(channel_), std::move(inbox_), std::move(peer));
+  ProcessPairs& pairs = parts_.context.device().process_pairs();
+  const pid_t process = peer.process->pid();
+  if (active_) pairs.met(process, channel_, socket_.ends().remote);
+  auto wire = std::make_unique<ChannelWire>(pairs, std::move(channel_), std::move(inbox_),
+                                            std::move(peer.inbox), process);
+  link_ = std::make_unique<Link>(
+      parts_, std::move(wire),
+      LocalConnection::Peer{.process = std::move(peer.process), .receives = peer.receives});
+  open_link();
+  link_->connection.wake();  // the peer may have asked for something while this end was not open
+  take_in(Occasion::ready);
+  advance(lock);
+}
+
+// Both processes have met before. The serving end has its inbox open before it accepts, and the
+// dialing end before it rings, which stands for the first FPDU.
+void LocalCarrier::start_in_pair(QueuePairLock& lock) {
+  if (paired_ && parts_.qp.state == IBV_QPS_RTS) retries_ = parts_.attributes.rnr_retry;
+  (void)parts_.note_carrier({.name = "same-host", .reason = {}});
+  LocalConnection::prepare(parts_, pair_.own());
+  pair_.serve(driver_.queue_pair);
+  LocalConnection::Peer peer{.process = pair_.process(), .receives = pair_.peer_receives()};
+  if (active_) parts_.shared.received = pair_.take_files();
+  auto wire = std::make_unique<PairWire>(std::move(pair_));
+  PairEnd& end = wire->end();
+  link_ = std::make_unique<Link>(parts_, std::move(wire), std::move(peer));
+  open_link();
+  if (active_) {
+    link_->connection.wake();
+  } else {
+    end.accept(parts_.context, parts_.shared.offered);
+    parts_.shared.received = end.take_files();
+  }
+  take_in(Occasion::ready);
+  advance(lock);
+}
+
+void LocalCarrier::open_link() {
   inbox::Inbox& own = link_->connection.own();
   own.retry_timer_ns = retry_timer_ns();
   own.access = parts_.attributes.qp_access_flags;
@@ -105,9 +146,6 @@ void LocalCarrier::leave_tcp(QueuePairLock& lock) {
   link_->responder.publish_receives();  // before the peer looks for receives
   // Behind everything above: a peer that sees 1 finds a complete inbox.
   own.open.store(1, std::memory_order_release);
-  link_->connection.wake();  // the peer may have asked for something while this end was not open
-  take_in(Occasion::ready);
-  advance(lock);
 }
 
 // The peer may leave TCP and close the connection before this end has looked, so the end of the

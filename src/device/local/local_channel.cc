@@ -18,8 +18,8 @@ namespace {
 
 // Offers of connections that failed in their handshake stay behind; the oldest are dropped.
 constexpr std::size_t most_offers = 256;
-constexpr std::size_t most_descriptors = 5;
-constexpr std::size_t most_bytes = 512;
+constexpr std::size_t most_descriptors = 8;
+constexpr std::size_t most_bytes = 2048;
 
 struct Name {
   sockaddr_un address{};

@@ -8,31 +8,22 @@
 namespace weft::device {
 namespace {
 
-inbox::Inbox* inbox_in(const SharedMemory& memory) {
-  return std::launder(reinterpret_cast<inbox::Inbox*>(memory.data()));
-}
-
 inbox::Receive* receives_behind(inbox::Inbox* inbox) {
   return std::launder(reinterpret_cast<inbox::Receive*>(inbox + 1));
 }
 
 }  // namespace
 
-LocalConnection::LocalConnection(QueuePairParts& parts, LocalChannel channel, SharedMemory own,
-                                 std::uint32_t own_receives, LocalPeer peer)
+LocalConnection::LocalConnection(QueuePairParts& parts, std::unique_ptr<LocalWire> wire, Peer peer)
     : parts_(parts),
-      channel_(std::move(channel)),
-      own_memory_(std::move(own)),
+      wire_(std::move(wire)),
       peer_(std::move(peer)),
-      own_at_(inbox_in(own_memory_)),
-      peer_at_(inbox_in(peer_.inbox)),
-      own_receives_(own_receives),
+      own_at_(&wire_->own()),
+      peer_at_(&wire_->peer()),
+      own_receives_(receives_of(parts)),
       writer_(*peer_at_),
       reader_(*own_at_),
-      remote_(*peer_at_, *peer_.process) {
-  // Both ends have mapped it, so the file is not needed any more.
-  own_memory_.close_file();
-}
+      remote_(*peer_at_, *peer_.process) {}
 
 // A power of two, for the mask of own_receive().
 std::uint32_t LocalConnection::receives_of(const QueuePairParts& parts) {
@@ -44,11 +35,14 @@ SharedMemory LocalConnection::make_inbox(const QueuePairParts& parts, std::uint3
   if (!made.valid()) return made;
   // Not constructed: new memory is zero, which is the initial value of each field. The pages of the
   // ring are then made when a message first uses them, and most connections use few.
-  inbox::Inbox* const inbox = inbox_in(made);
-  inbox->domain = ProtectionDomain::of(parts.qp.pd)->number;
-  inbox->queue_pair = parts.qp.qp_num;
-  inbox->access = parts.attributes.qp_access_flags;
+  prepare(parts, *std::launder(reinterpret_cast<inbox::Inbox*>(made.data())));
   return made;
+}
+
+void LocalConnection::prepare(const QueuePairParts& parts, inbox::Inbox& own) {
+  own.domain = ProtectionDomain::of(parts.qp.pd)->number;
+  own.queue_pair = parts.qp.qp_num;
+  own.access = parts.attributes.qp_access_flags;
 }
 
 inbox::Receive& LocalConnection::own_receive(std::uint64_t number) const {
@@ -96,9 +90,7 @@ void LocalConnection::await_access() const {
 }
 
 void LocalConnection::abandon_after_fork() {
-  channel_.disown();
-  own_memory_.abandon();
-  peer_.inbox.abandon();
+  wire_->abandon_after_fork();
 }
 
 }  // namespace weft::device

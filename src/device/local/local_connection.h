@@ -4,12 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 
 #include "device/local/inbox.h"
 #include "device/local/local_agreement.h"
-#include "device/local/local_channel.h"
+#include "device/local/local_wire.h"
 #include "device/local/remote_copy.h"
 #include "device/local/ring.h"
 #include "device/queue_pair/queue_pair_parts.h"
@@ -19,13 +20,21 @@ namespace weft::device {
 // Covered by the queue pair's lock, but for the shared memory itself.
 class LocalConnection {
  public:
-  // `own`: the inbox of this end, prepared by prepare().
-  LocalConnection(QueuePairParts& parts, LocalChannel channel, SharedMemory own,
-                  std::uint32_t own_receives, LocalPeer peer);
+  // The places for published receives in an inbox, and the process of the peer.
+  struct Peer {
+    std::shared_ptr<const PeerProcess> process;
+    std::uint32_t receives = 0;
+  };
+  // The inbox of this end is prepared by make_inbox() or prepare().
+  LocalConnection(QueuePairParts& parts, std::unique_ptr<LocalWire> wire, Peer peer);
+  ~LocalConnection() { wire_->leave(writer_.position()); }
+  LocalConnection(const LocalConnection&) = delete;
+  LocalConnection& operator=(const LocalConnection&) = delete;
 
   // A new inbox for a queue pair, which the peer may look into but not yet access memory by. Not
   // valid where there is no shared memory. `receives`: how many it can publish.
   [[nodiscard]] static SharedMemory make_inbox(const QueuePairParts& parts, std::uint32_t receives);
+  static void prepare(const QueuePairParts& parts, inbox::Inbox& own);
   // How many receives a queue pair publishes at most: a power of two.
   [[nodiscard]] static std::uint32_t receives_of(const QueuePairParts& parts);
 
@@ -34,7 +43,7 @@ class LocalConnection {
   [[nodiscard]] const PeerProcess& process() const { return *peer_.process; }
   [[nodiscard]] const GrantView& grants() const { return peer_.process->grants(); }
   [[nodiscard]] RemoteCopy& remote() { return remote_; }
-  [[nodiscard]] LocalChannel& channel() { return channel_; }
+  [[nodiscard]] LocalWire& wire() { return *wire_; }
   // The peer has left TCP as well, and has not closed its memory.
   [[nodiscard]] bool peer_is_open() const {
     return peer_at_->open.load(std::memory_order_acquire) != 0;
@@ -47,7 +56,7 @@ class LocalConnection {
   [[nodiscard]] bool has_room(std::size_t payload_bytes) { return writer_.has_room(payload_bytes); }
   // Publishes a message, and wakes the peer if it has armed for it. has_room() was true.
   [[nodiscard]] bool push(const inbox::MessageHeader& header, std::span<const iovec> payload);
-  void wake() { channel_.wake(); }
+  void wake() { wire_->wake(); }
 
   // Reports the end of the connection to the peer.
   void report_end(inbox::End end);
@@ -60,9 +69,8 @@ class LocalConnection {
 
  private:
   QueuePairParts& parts_;
-  LocalChannel channel_;
-  SharedMemory own_memory_;
-  LocalPeer peer_;
+  std::unique_ptr<LocalWire> wire_;
+  Peer peer_;
   inbox::Inbox* own_at_;
   inbox::Inbox* peer_at_;
   std::uint32_t own_receives_;

@@ -102,6 +102,19 @@ void PeerProcesses::add(const std::shared_ptr<const PeerProcess>& process) {
   last_ = process;
 }
 
+// By process number and mark: the number alone may belong to another process by now.
+std::shared_ptr<const PeerProcess> PeerProcesses::find_or_open(pid_t pid, ProcessMark::Name mark,
+                                                               sys::Descriptor grants,
+                                                               sys::Descriptor counts) {
+  if (auto found = find(pid, mark)) return found;
+  SharedMemory table = SharedMemory::open(std::move(grants), grants::bytes, false);
+  SharedMemory counted = SharedMemory::open(std::move(counts), grants::count_bytes, true);
+  if (!table.valid() || !counted.valid()) return nullptr;
+  auto opened = PeerProcess::open(pid, mark, GrantView(std::move(table), std::move(counted)));
+  if (opened) add(opened);
+  return opened;
+}
+
 void PeerProcesses::abandon_after_fork() {
   walk_after_fork(mutex_, [this] {
     for (const auto& entry : processes_) {

@@ -68,6 +68,12 @@ class PeerProcesses {
   // has it: a client that connects for each request has none most of the time.
   [[nodiscard]] std::shared_ptr<const PeerProcess> find(pid_t pid, ProcessMark::Name mark);
   void add(const std::shared_ptr<const PeerProcess>& process);
+  // The same, but makes it from what the process has sent of itself if it is not known: its grants
+  // and its counts. Null where that is not what it should be, or where the kernel does not let this
+  // process reach the other's memory.
+  [[nodiscard]] std::shared_ptr<const PeerProcess> find_or_open(pid_t pid, ProcessMark::Name mark,
+                                                                sys::Descriptor grants,
+                                                                sys::Descriptor counts);
   void abandon_after_fork();
 
  private:

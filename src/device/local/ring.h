@@ -16,7 +16,8 @@ namespace weft::device {
 // Writes into the peer's inbox. Not thread safe.
 class RingWriter {
  public:
-  explicit RingWriter(inbox::Inbox& peer) : peer_(peer) {}
+  explicit RingWriter(inbox::Inbox& peer)
+      : peer_(peer), produced_(peer.first_slot), consumed_(produced_) {}
 
   // Whether a message of that much payload fits now.
   [[nodiscard]] bool has_room(std::size_t payload_bytes);
@@ -25,17 +26,19 @@ class RingWriter {
   [[nodiscard]] bool push(inbox::MessageHeader header, std::span<const iovec> payload);
   // How many slots a message takes.
   [[nodiscard]] static std::uint32_t slots_for(std::size_t payload_bytes);
+  // Where the next message would lie.
+  [[nodiscard]] std::uint64_t position() const { return produced_; }
 
  private:
   inbox::Inbox& peer_;
-  std::uint64_t produced_ = 0;  // slots
-  std::uint64_t consumed_ = 0;  // at the last look
+  std::uint64_t produced_;  // slots
+  std::uint64_t consumed_;  // at the last look
 };
 
 // Reads from the own inbox. Not thread safe.
 class RingReader {
  public:
-  explicit RingReader(inbox::Inbox& own) : own_(own) {}
+  explicit RingReader(inbox::Inbox& own) : own_(own), consumed_(own.first_slot) {}
 
   // The next message. The payload is still in the ring: copy() takes it from there, and done()
   // gives its slots back. Nothing where there is none, or where what is there cannot be a message
@@ -50,7 +53,7 @@ class RingReader {
 
  private:
   inbox::Inbox& own_;
-  std::uint64_t consumed_ = 0;
+  std::uint64_t consumed_;
   bool broken_ = false;
 };
 

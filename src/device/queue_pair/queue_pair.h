@@ -114,6 +114,11 @@ class QueuePair final : public Pollable,
   [[nodiscard]] bool awaits_pairing();
   // The stream of a pairing. Leaves the state as it is. EINVAL where the queue pair has moved on.
   int attach_pair(StreamSocket socket, const StreamParameters& parameters, const Pairing& pairing);
+  // What a connection without TCP needs of it (Dialer::Plan); no context where there can be none.
+  // Without the lock.
+  [[nodiscard]] PairTerms pair_terms();
+  // For such a connection: what the program shares. Settled before it connects.
+  [[nodiscard]] const SharedFiles& shared_files() const { return parts_.shared.offered; }
   // The pairing has brought no stream: requests that wait for one fail.
   void fail_pairing(const Pairing& pairing);
   // Moves the queue pair to the error state and flushes what is posted: rdma_disconnect(3).
@@ -200,6 +205,8 @@ class QueuePair final : public Pollable,
   [[nodiscard]] bool draining(const QueuePairLock& lock) const;
 
   // The connection
+  int open_in_pair(StreamSocket socket, const StreamParameters& parameters, bool paired,
+                   QueuePairLock& lock);
   int open_stream(StreamSocket socket, const StreamParameters& parameters, bool paired,
                   QueuePairLock& lock);
   void on_carrier_ended(QueuePairLock& lock);

@@ -70,6 +70,7 @@ int QueuePair::open_stream(StreamSocket socket, const StreamParameters& paramete
   const TcpEnds ends = socket.ends();
   if (ends.known()) parts_.end.peer = gid_of(ends.remote);
   parts_.end.side = side_of(parameters, paired);
+  if (socket.has_pair()) return open_in_pair(std::move(socket), parameters, paired, lock);
   // The dialing end brings its channel with the socket. That of the accepting end has arrived at
   // the device's listener, under the addresses of the TCP connection.
   const bool active = socket.has_channel();
@@ -97,6 +98,35 @@ int QueuePair::open_stream(StreamSocket socket, const StreamParameters& paramete
         std::make_unique<StreamCarrier>(parts_, driver, std::move(socket), parameters, paired);
   }
   return carrier_->start(lock);
+}
+
+// The dialing end has looked before whether it can use shared memory. Where the serving end cannot,
+// both speak iWARP over a Unix socket.
+int QueuePair::open_in_pair(StreamSocket socket, const StreamParameters& parameters, bool paired,
+                            QueuePairLock& lock) {
+  const StreamCarrier::Driver driver{context().engine(), weak_from_this()};
+  PairEnd end = std::move(socket.pair());
+  std::string_view obstacle;
+  if (end.serves()) obstacle = LocalCarrier::lasting_obstacle(parts_);
+  if (obstacle.empty() && end.serves() &&
+      !(context().open_grants() && end.take_inbox(LocalConnection::receives_of(parts_)))) {
+    obstacle = "there is no shared memory";
+  }
+  wakes_itself_ = !obstacle.empty();
+  if (obstacle.empty()) {
+    carrier_ = std::make_unique<LocalCarrier>(parts_, driver, parameters, paired, std::move(end));
+    return carrier_->start(lock);
+  }
+  if (!parts_.note_carrier({.name = "tcp", .reason = obstacle})) return EPROTONOSUPPORT;
+  StreamSocket stream(end.accept_as_stream(), socket.ends(), nullptr, false);
+  if (!stream.valid()) return ENOMEM;
+  carrier_ = std::make_unique<StreamCarrier>(parts_, driver, std::move(stream), parameters, paired);
+  return carrier_->start(lock);
+}
+
+PairTerms QueuePair::pair_terms() {
+  if (!LocalCarrier::lasting_obstacle(parts_).empty()) return {};
+  return {.context = &context(), .receives = LocalConnection::receives_of(parts_)};
 }
 
 int QueuePair::share_memory(int file, int bell) {

@@ -1,0 +1,472 @@
+#include "device/local/process_pair.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "device/context.h"
+#include "device/device.h"
+#include "device/local/pair_end.h"
+#include "device/local/process_pairs.h"
+
+namespace weft::device {
+namespace {
+
+using pair_message::Answer;
+using pair_message::Header;
+using pair_message::Kind;
+
+constexpr std::uint32_t most_receives = 1U << 14;
+constexpr std::uint32_t most_in_a_file = 64;
+// Messages that the peer has no room for. Beyond that a new connection uses TCP.
+constexpr std::size_t most_outgoing = 64;
+// Inboxes that are looked at before a new one is made.
+constexpr int looks_at_leaving = 8;
+constexpr std::size_t most_contexts = 16;
+
+// Takes the descriptors of a message one after the other.
+class Taking {
+ public:
+  explicit Taking(std::vector<sys::Descriptor> files) : files_(std::move(files)) {}
+  [[nodiscard]] sys::Descriptor next(bool expected) {
+    if (!expected || at_ == files_.size()) return {};
+    return std::move(files_[at_++]);
+  }
+
+ private:
+  std::vector<sys::Descriptor> files_;
+  std::size_t at_ = 0;
+};
+
+}  // namespace
+
+ProcessPair::ProcessPair(Device& device, LocalChannel channel, SharedMemory bells, pid_t peer,
+                         bool dials)
+    : device_(device),
+      channel_(std::move(channel)),
+      bells_(std::move(bells)),
+      peer_(peer),
+      dials_(dials),
+      user_(::geteuid()) {}
+
+// Another thread may be told of a message at once, and leaves it until the token is known.
+bool ProcessPair::start() {
+  (void)reading_.test_and_set(std::memory_order_acquire);
+  token_ = device_.engine().watch(channel_.fd(), EPOLLIN, shared_from_this());
+  reading_.clear(std::memory_order_release);
+  return token_ != 0;
+}
+
+PairBells& ProcessPair::bells(bool of_dialing_side) const {
+  auto* const both = std::launder(reinterpret_cast<PairBells*>(bells_.data()));
+  return both[of_dialing_side ? 0 : 1];
+}
+
+// As LocalChannel::peer(): the process may have changed its user since then.
+bool ProcessPair::same_user() const {
+  return user_ == ::geteuid();
+}
+
+// --- Numbers and inboxes -------------------------------------------------------------------------
+
+// The peer has left some of the connections that this side has left.
+void ProcessPair::collect() {
+  for (int i = 0; i < looks_at_leaving && !leaving_.empty(); ++i) {
+    Leaving first = std::move(leaving_.front());
+    leaving_.pop_front();
+    if (first.own.inbox()->leaving.done.load(std::memory_order_acquire) == 0) {
+      leaving_.push_back(std::move(first));
+      continue;
+    }
+    if (dials_) free_number(first.number);
+    give_back(std::move(first.own));
+  }
+}
+
+std::optional<std::uint32_t> ProcessPair::take_number() {
+  if (!free_numbers_.empty()) {
+    const std::uint32_t number = free_numbers_.back();
+    free_numbers_.pop_back();
+    entries_[number].used = true;
+    ++used_;
+    return number;
+  }
+  if (entries_.size() == PairBells::most_connections) return std::nullopt;
+  entries_.emplace_back().used = true;
+  ++used_;
+  return static_cast<std::uint32_t>(entries_.size() - 1);
+}
+
+void ProcessPair::free_number(std::uint32_t number) {
+  free_numbers_.push_back(number);
+}
+
+InboxPlace ProcessPair::take_inbox(std::uint32_t receives) {
+  collect();
+  return inboxes_.take(receives);
+}
+
+void ProcessPair::give_back(InboxPlace own) {
+  const auto dropped = inboxes_.give_back(std::move(own));
+  if (!dropped) return;
+  std::erase(sent_files_, *dropped);
+  Header header;
+  header.kind = Kind::drop_file;
+  header.number = *dropped;
+  send(header, {}, {});
+}
+
+// A file is mapped once, with the first connection that uses it.
+InboxPlace ProcessPair::map_inbox(const pair_message::InboxName& name, sys::Descriptor file) {
+  const bool possible = std::has_single_bit(name.receives) && name.receives <= most_receives &&
+                        name.count <= most_in_a_file && name.index < name.count;
+  if (!possible) return {};
+  if (file.valid()) {
+    auto made = std::make_shared<InboxFile>();
+    made->memory =
+        SharedMemory::open(std::move(file), name.count * InboxFile::stride(name.receives), true);
+    if (!made->memory.valid()) return {};
+    made->receives = name.receives;
+    made->count = name.count;
+    peer_files_[name.file_number] = std::move(made);
+  }
+  const auto known = peer_files_.find(name.file_number);
+  if (known == peer_files_.end() || known->second->receives != name.receives ||
+      name.index >= known->second->count) {
+    return {};
+  }
+  return {.file = known->second, .file_number = name.file_number, .index = name.index};
+}
+
+// --- Sending -------------------------------------------------------------------------------------
+
+// Messages keep their order: what the peer has no room for waits, and what follows waits behind it.
+void ProcessPair::send(const Header& header, Bytes frame, std::span<const int> descriptors) {
+  if (gone()) return;
+  std::vector<std::byte> bytes(sizeof header + frame.size());
+  std::memcpy(bytes.data(), &header, sizeof header);
+  std::ranges::copy(frame, bytes.begin() + sizeof header);
+  if (outgoing_.empty() && channel_.send(bytes, descriptors)) return;
+  Outgoing waiting{.bytes = std::move(bytes), .descriptors = {}};
+  for (const int descriptor : descriptors) {
+    waiting.descriptors.emplace_back(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+  }
+  outgoing_.push_back(std::move(waiting));
+  if (outgoing_.size() == 1) device_.engine().change(token_, EPOLLIN | EPOLLOUT);
+}
+
+void ProcessPair::flush_outgoing() {
+  if (outgoing_.empty()) return;
+  while (!outgoing_.empty()) {
+    std::vector<int> descriptors;
+    for (const auto& one : outgoing_.front().descriptors) descriptors.push_back(one.get());
+    if (!channel_.send(outgoing_.front().bytes, descriptors)) return;
+    outgoing_.pop_front();
+  }
+  device_.engine().change(token_, EPOLLIN);
+}
+
+// Files that the peer has got before are only named.
+void ProcessPair::send_with_files(Header header, Bytes frame, const InboxPlace& own,
+                                  Context* context, const SharedFiles& files, int stream) {
+  std::vector<int> descriptors;
+  const auto add = [&descriptors](bool& flag, int descriptor) {
+    flag = true;
+    descriptors.push_back(descriptor);
+  };
+  header.frame_bytes = static_cast<std::uint32_t>(frame.size());
+  if (own.valid()) {
+    header.inbox = {own.file_number, own.index, own.file->receives, own.file->count};
+    if (std::ranges::find(sent_files_, own.file_number) == sent_files_.end()) {
+      sent_files_.push_back(own.file_number);
+      add(header.files.inboxes, own.file->memory.file());
+    }
+  }
+  if (context) {
+    const GrantTable& grants = context->grants();
+    header.mark = grants.mark().name();
+    if (std::ranges::find(sent_contexts_, header.mark) == sent_contexts_.end()) {
+      sent_contexts_.push_back(header.mark);
+      add(header.files.context, grants.read_only_file());
+      descriptors.push_back(grants.count_file());
+    }
+  }
+  if (files.memory.valid()) add(header.files.memory, files.memory.get());
+  if (files.memory.valid() && files.bell.valid()) add(header.files.bell, files.bell.get());
+  if (stream >= 0) add(header.files.stream, stream);
+  send(header, frame, descriptors);
+}
+
+PairEnd ProcessPair::dial(const Request& request, std::weak_ptr<Pollable> target) {
+  PairEnd end;
+  if (!same_user() || !request.terms.context->open_grants()) return end;
+  const std::lock_guard lock(mutex_);
+  if (gone() || outgoing_.size() >= most_outgoing) return end;
+  InboxPlace own = take_inbox(request.terms.receives);
+  if (!own.valid()) return end;
+  const auto number = take_number();
+  if (!number) {
+    give_back(std::move(own));
+    return end;
+  }
+  entries_[*number].target = std::move(target);
+  Header header;
+  header.kind = Kind::connect;
+  header.number = *number;
+  header.source = request.source;
+  header.destination = request.destination;
+  send_with_files(header, request.frame, own, request.terms.context, request.files, -1);
+  end.pair_ = shared_from_this();
+  end.number_ = *number;
+  end.own_ = std::move(own);
+  return end;
+}
+
+// --- Receiving -----------------------------------------------------------------------------------
+
+// One thread at a time, so that messages are handled in their order. Another one that comes
+// meanwhile leaves them to it; what arrives behind its last look is reported by epoll again.
+void ProcessPair::on_ready(std::uint32_t /*events*/) {
+  if (gone() || reading_.test_and_set(std::memory_order_acquire)) return;
+  bool open = true;
+  while (open) {
+    auto message = channel_.receive();
+    if (!message) break;
+    open = !message->bytes.empty() && handle(std::move(*message));
+  }
+  if (open) {
+    const std::lock_guard lock(mutex_);
+    flush_outgoing();
+  }
+  call_rung();
+  reading_.clear(std::memory_order_release);
+  if (!open) end();
+}
+
+bool ProcessPair::handle(LocalChannel::Message message) {
+  Header header;
+  if (message.bytes.size() == sizeof header.kind) return true;  // bells
+  if (message.bytes.size() < sizeof header) return false;
+  std::memcpy(&header, message.bytes.data(), sizeof header);
+  const Bytes frame = Bytes(message.bytes).subspan(sizeof header);
+  if (frame.size() != header.frame_bytes) return false;
+  const bool names_connection = header.kind != Kind::drop_file;
+  if (names_connection && header.number >= PairBells::most_connections) return false;
+  switch (header.kind) {
+    case Kind::connect:
+      return on_connect(header, frame, std::move(message.descriptors));
+    case Kind::reply:
+      return on_reply(header, frame, std::move(message.descriptors));
+    case Kind::cancel:
+      on_cancel(header.number);
+      return true;
+    case Kind::drop_file:
+      on_drop_file(header.number);
+      return true;
+    default:
+      return false;
+  }
+}
+
+// What a request or an acceptance brings along.
+bool ProcessPair::take_parts(const Header& header, std::vector<sys::Descriptor> files,
+                             PairReply& parts) {
+  Taking taking(std::move(files));
+  const std::lock_guard lock(mutex_);
+  parts.inbox = map_inbox(header.inbox, taking.next(header.files.inboxes));
+  sys::Descriptor grants = taking.next(header.files.context);
+  sys::Descriptor counts = taking.next(header.files.context);
+  parts.files.memory = taking.next(header.files.memory);
+  parts.files.bell = taking.next(header.files.bell);
+  const auto known = std::ranges::find_if(
+      peer_contexts_, [&](const auto& context) { return context->mark() == header.mark; });
+  if (known != peer_contexts_.end()) {
+    parts.process = *known;
+  } else if (grants.valid() && peer_contexts_.size() < most_contexts) {
+    parts.process = device_.peer_processes().find_or_open(peer_, header.mark, std::move(grants),
+                                                          std::move(counts));
+    if (parts.process) peer_contexts_.push_back(parts.process);
+  }
+  return parts.inbox.valid() && parts.process;
+}
+
+// The PairEnd answers where nothing takes it.
+bool ProcessPair::on_connect(const Header& header, Bytes frame,
+                             std::vector<sys::Descriptor> files) {
+  PairEnd end;
+  {
+    const std::lock_guard lock(mutex_);
+    if (dials_) return false;
+    if (entries_.size() <= header.number) entries_.resize(header.number + 1);
+    if (entries_[header.number].used) return false;
+    entries_[header.number].used = true;
+    ++used_;
+    end.pair_ = shared_from_this();
+    end.number_ = header.number;
+    end.serves_ = true;
+  }
+  PairReply parts;
+  const bool complete = take_parts(header, std::move(files), parts);
+  const auto listener = device_.process_pairs().listener_at(header.destination);
+  if (!complete || !listener || !same_user()) {
+    end.refuse({}, Answer::not_serving);
+    return true;
+  }
+  // What begins from now on stays on TCP, to be in the file.
+  if (device_.capture()->running()) {
+    end.refuse({}, Answer::busy);
+    return true;
+  }
+  end.peer_ = std::move(parts.inbox);
+  end.process_ = std::move(parts.process);
+  end.files_ = std::move(parts.files);
+  const TcpEnds ends{.local = header.destination, .remote = header.source};
+  listener->take(std::move(end), ends, frame);
+  return true;
+}
+
+bool ProcessPair::on_reply(const Header& header, Bytes frame, std::vector<sys::Descriptor> files) {
+  PairReply reply;
+  reply.answer = header.answer;
+  reply.frame.assign(frame.begin(), frame.end());
+  const bool accepted = header.answer == Answer::accepted;
+  if (accepted && !take_parts(header, std::move(files), reply)) return false;
+  if (header.answer == Answer::as_stream && !files.empty()) reply.stream = std::move(files.back());
+  PairEnd left;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!dials_ || header.number >= entries_.size()) return false;
+    Entry& entry = entries_[header.number];
+    if (!entry.used || entry.reply) return false;
+    if (!entry.cancelled) {
+      entry.reply = std::move(reply);
+    } else if (accepted) {
+      // Leaves by the destructor, as a connection that has begun.
+      left.pair_ = shared_from_this();
+      left.number_ = header.number;
+      left.own_ = std::move(entry.cancelled_own);
+      left.peer_ = std::move(reply.inbox);
+      left.answered_ = true;
+    } else {
+      give_back(std::move(entry.cancelled_own));
+      entry = {};
+      --used_;
+      free_number(header.number);
+    }
+  }
+  call(header.number);
+  return true;
+}
+
+void ProcessPair::on_cancel(std::uint32_t number) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (number >= entries_.size() || !entries_[number].used) return;
+    entries_[number].cancelled = true;
+  }
+  call(number);
+}
+
+void ProcessPair::on_drop_file(std::uint32_t file_number) {
+  const std::lock_guard lock(mutex_);
+  peer_files_.erase(file_number);
+}
+
+void ProcessPair::call(std::uint32_t number) {
+  std::shared_ptr<Pollable> target;
+  {
+    const std::lock_guard lock(mutex_);
+    if (number < entries_.size()) target = entries_[number].target.lock();
+  }
+  if (target) target->on_ready(EPOLLIN);
+}
+
+// The flag is cleared before the bells are looked at, and set after them: a bell that is missed
+// here sends a message of its own.
+void ProcessPair::call_rung() {
+  PairBells& own = bells(dials_);
+  if (own.pending.load(std::memory_order_relaxed) == 0) return;
+  own.pending.store(0, std::memory_order_seq_cst);
+  std::vector<std::shared_ptr<Pollable>> targets;
+  {
+    const std::lock_guard lock(mutex_);
+    for (std::uint32_t part = 0; part < own.summary.size(); ++part) {
+      if (own.summary[part].load(std::memory_order_seq_cst) == 0) continue;
+      for (auto words = own.summary[part].exchange(0); words != 0; words &= words - 1) {
+        const auto word = part * 64 + static_cast<std::uint32_t>(std::countr_zero(words));
+        for (auto rung = own.words[word].exchange(0); rung != 0; rung &= rung - 1) {
+          const auto number = word * 64 + static_cast<std::uint32_t>(std::countr_zero(rung));
+          if (number >= entries_.size()) continue;
+          if (auto target = entries_[number].target.lock()) targets.push_back(std::move(target));
+        }
+      }
+    }
+  }
+  for (const auto& target : targets) target->on_ready(EPOLLIN);
+}
+
+// A full channel needs no message: the peer has others to read, and looks at its bells then.
+void ProcessPair::ring(std::uint32_t number) {
+  if (gone() || abandoned_) return;
+  PairBells& theirs = bells(!dials_);
+  theirs.words[number / 64].fetch_or(std::uint64_t{1} << (number % 64));
+  theirs.summary[number / 4096].fetch_or(std::uint64_t{1} << (number / 64 % 64));
+  if (theirs.pending.exchange(1, std::memory_order_seq_cst) != 0) return;
+  constexpr auto kind = Kind::bells;
+  (void)channel_.send(std::as_bytes(std::span(&kind, 1)));
+}
+
+// --- The end -------------------------------------------------------------------------------------
+
+// Nobody uses the connection any more at this side. `own` was seen by the peer, which says in it
+// when it has left.
+void ProcessPair::leave(std::uint32_t number, InboxPlace own) {
+  const std::lock_guard lock(mutex_);
+  entries_[number] = {};
+  --used_;
+  if (own.valid()) leaving_.push_back({.number = number, .own = std::move(own)});
+}
+
+// The kernel closes the channel of a process that ends, whatever the reason.
+void ProcessPair::end() {
+  std::vector<std::shared_ptr<Pollable>> targets;
+  {
+    const std::lock_guard lock(mutex_);
+    if (gone_.exchange(true)) return;
+    outgoing_.clear();
+    for (const Entry& entry : entries_) {
+      if (auto target = entry.target.lock()) targets.push_back(std::move(target));
+    }
+  }
+  device_.engine().unwatch(token_);
+  device_.process_pairs().remove(*this);
+  for (const auto& target : targets) target->on_ready(EPOLLIN);
+}
+
+bool ProcessPair::close_if_idle() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (used_ != 0 || gone_.exchange(true)) return false;
+  }
+  device_.engine().unwatch(token_);
+  channel_.close();
+  return true;
+}
+
+void ProcessPair::abandon_after_fork() {
+  abandoned_ = true;
+  gone_ = true;
+  channel_.disown();
+  bells_.abandon();
+  inboxes_.abandon_after_fork();
+  for (auto& [number, file] : peer_files_) file->memory.abandon();
+}
+
+}  // namespace weft::device

@@ -1,0 +1,171 @@
+// Two processes of one user on one host that have left TCP with one connection, and now make
+// further ones without TCP: what they hold in common.
+//
+// A connection of its own for each queue pair costs a TCP connection, a Unix socket and two files
+// of shared memory, all of which are made, passed, mapped and given back. A pair of processes has
+// one Unix socket and inboxes that connections use one after the other (inbox_pool.h). The MPA
+// request and the reply travel over that socket, and queue pairs are woken by bells: bits in memory
+// that both map, and one message for all that were set before it is read.
+//
+// One side dials, and the other one serves: processes that connect to each other in both directions
+// have two pairs. The dialing side introduces the pair (process_pairs.h). Where anything is missing
+// the dialer uses TCP, which every connection between two processes begins with: so nothing but
+// time depends on this.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/bytes.h"
+#include "device/engine.h"
+#include "device/local/inbox_pool.h"
+#include "device/local/local_channel.h"
+#include "device/local/pair_message.h"
+#include "device/local/peer_process.h"
+#include "device/queue_pair/shared_files.h"
+
+namespace weft::device {
+
+class Context;
+class Device;
+class PairEnd;
+
+// In shared memory: who is to look at its connection. One for each direction.
+struct PairBells {
+  static constexpr std::uint32_t most_connections = 1U << 14;
+  static constexpr std::uint32_t words_count = most_connections / 64;
+
+  std::atomic<std::uint32_t> pending{0};  // not 0: a message is under way
+  alignas(64) std::array<std::atomic<std::uint64_t>, words_count / 64> summary{};
+  std::array<std::atomic<std::uint64_t>, words_count> words{};
+};
+
+// What a connection needs of its queue pair.
+struct PairTerms {
+  Context* context = nullptr;  // none: it must use TCP
+  std::uint32_t receives = 0;  // LocalConnection::receives_of()
+};
+
+// The answer to a request, at the dialing side.
+struct PairReply {
+  pair_message::Answer answer = pair_message::Answer::not_serving;
+  std::vector<std::byte> frame;
+  InboxPlace inbox;  // of the peer, if it has accepted
+  std::shared_ptr<const PeerProcess> process;
+  SharedFiles files;
+  sys::Descriptor stream;
+};
+
+// Thread-safe.
+class ProcessPair final : public Pollable, public std::enable_shared_from_this<ProcessPair> {
+ public:
+  ProcessPair(Device& device, LocalChannel channel, SharedMemory bells, pid_t peer, bool dials);
+
+  // The size of the memory for the bells.
+  [[nodiscard]] static std::size_t bells_bytes() { return 2 * sizeof(PairBells); }
+  // False where there are no descriptors.
+  [[nodiscard]] bool start();
+  [[nodiscard]] pid_t peer() const { return peer_; }
+  // The other process has ended, executes another program, or has closed the pair.
+  [[nodiscard]] bool gone() const { return gone_.load(std::memory_order_acquire); }
+  // Closes it if it has no connection.
+  [[nodiscard]] bool close_if_idle();
+  void abandon_after_fork();
+
+  struct Request {
+    const sockaddr_storage& source;
+    const sockaddr_storage& destination;
+    Bytes frame;
+    const PairTerms& terms;
+    const SharedFiles& files;  // that its program shares; copied
+  };
+  // Sends the request. `target` is called when there is an answer. Not valid: use TCP.
+  [[nodiscard]] PairEnd dial(const Request& request, std::weak_ptr<Pollable> target);
+
+  void on_ready(std::uint32_t events) override;
+
+ private:
+  friend class PairEnd;
+
+  struct Entry {
+    bool used = false;
+    bool cancelled = false;  // nobody waits for the reply any more
+    InboxPlace cancelled_own;
+    std::weak_ptr<Pollable> target;
+    std::optional<PairReply> reply;
+  };
+  struct Outgoing {
+    std::vector<std::byte> bytes;
+    std::vector<sys::Descriptor> descriptors;
+  };
+  // An inbox that the peer may still use, and at the dialing side the number of its connection.
+  struct Leaving {
+    std::uint32_t number = 0;
+    InboxPlace own;
+  };
+  using Header = pair_message::Header;
+  using Answer = pair_message::Answer;
+
+  // With the lock.
+  [[nodiscard]] std::optional<std::uint32_t> take_number();
+  [[nodiscard]] InboxPlace take_inbox(std::uint32_t receives);
+  void give_back(InboxPlace own);
+  void collect();
+  void free_number(std::uint32_t number);
+  void send(const Header& header, Bytes frame, std::span<const int> descriptors);
+  void send_with_files(Header header, Bytes frame, const InboxPlace& own, Context* context,
+                       const SharedFiles& files, int stream);
+  void flush_outgoing();
+  [[nodiscard]] InboxPlace map_inbox(const pair_message::InboxName& name, sys::Descriptor file);
+
+  // Without the lock.
+  [[nodiscard]] bool handle(LocalChannel::Message message);
+  [[nodiscard]] bool on_connect(const Header& header, Bytes frame,
+                                std::vector<sys::Descriptor> files);
+  [[nodiscard]] bool on_reply(const Header& header, Bytes frame,
+                              std::vector<sys::Descriptor> files);
+  void on_cancel(std::uint32_t number);
+  void on_drop_file(std::uint32_t file_number);
+  [[nodiscard]] bool take_parts(const Header& header, std::vector<sys::Descriptor> files,
+                                PairReply& parts);
+  void call(std::uint32_t number);
+  void call_rung();
+  void end();
+  void ring(std::uint32_t number);
+  void leave(std::uint32_t number, InboxPlace own);
+  [[nodiscard]] PairBells& bells(bool of_dialing_side) const;
+  [[nodiscard]] bool same_user() const;
+
+  Device& device_;
+  LocalChannel channel_;
+  SharedMemory bells_;
+  const pid_t peer_;
+  const bool dials_;
+  const std::uint32_t user_;
+  std::uint64_t token_ = 0;
+  std::atomic<bool> gone_{false};
+  std::atomic<bool> abandoned_{false};
+  std::atomic_flag reading_;
+
+  std::mutex mutex_;            // of what follows
+  std::vector<Entry> entries_;  // by number
+  std::uint32_t used_ = 0;
+  std::vector<std::uint32_t> free_numbers_;
+  std::deque<Leaving> leaving_;
+  std::deque<Outgoing> outgoing_;
+  InboxPool inboxes_;
+  std::map<std::uint32_t, std::shared_ptr<InboxFile>> peer_files_;
+  std::vector<std::uint32_t> sent_files_;
+  std::vector<ProcessMark::Name> sent_contexts_;
+  std::vector<std::shared_ptr<const PeerProcess>> peer_contexts_;
+};
+
+}  // namespace weft::device

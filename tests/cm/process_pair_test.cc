@@ -1,0 +1,261 @@
+// From the third connection between two processes of one host on there is no TCP any more: the pair
+// of processes makes it (device/local/process_pair.h). Here both processes are this one.
+#include <dirent.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cm/fixture.h"
+#include "device/addresses.h"
+#include "device/queue_pair/queue_pair.h"
+#include "device/queue_pair/shared_receive_queue.h"
+
+namespace weft::cm {
+namespace {
+
+// The links of /proc/self/fd that begin with `kind`.
+int descriptors(const std::string& kind) {
+  int found = 0;
+  DIR* const folder = opendir("/proc/self/fd");
+  while (const dirent* entry = readdir(folder)) {
+    std::array<char, 256> target{};
+    const std::string path = std::string("/proc/self/fd/") + entry->d_name;
+    if (readlink(path.c_str(), target.data(), target.size() - 1) <= 0) continue;
+    if (std::string(target.data()).starts_with(kind)) ++found;
+  }
+  closedir(folder);
+  return found;
+}
+
+class ProcessPairTest : public CmTest {
+ protected:
+  void SetUp() override {
+    CmTest::SetUp();
+    if (settings_.same_host == device::SameHost::off) GTEST_SKIP() << "about leaving TCP";
+    for (Pair& pair : first_) {
+      pair = connect_pair();
+      send_one(pair);  // which waits until both ends have left TCP
+    }
+    ASSERT_NE(device_->process_pairs().towards(listening_address()), nullptr);
+  }
+
+  void TearDown() override {
+    for (Pair& pair : first_) {
+      if (pair.client) destroy(pair);
+    }
+    CmTest::TearDown();
+  }
+
+  [[nodiscard]] sockaddr_storage listening_address() const {
+    sockaddr_storage address{};
+    std::memcpy(&address, rdma_get_local_addr(listener_), sizeof(sockaddr_in));
+    return address;
+  }
+
+  // A client whose request has arrived.
+  void ask(rdma_cm_id*& client, rdma_cm_id*& server) {
+    client = make_client(active_, listener_);
+    make_queue_pair(client);
+    rdma_conn_param parameters{};
+    ASSERT_EQ(manager_->connect(client, &parameters), 0);
+    const auto request = expect(passive_, RDMA_CM_EVENT_CONNECT_REQUEST);
+    ASSERT_NE(request, nullptr);
+    server = request->id;
+  }
+
+  void send_one(const Pair& pair) {
+    auto* domain = device::ProtectionDomain::of(pair.client->pd);
+    std::array<std::uint64_t, 2> words{0x1122334455667788, 0};
+    const auto at = reinterpret_cast<std::uint64_t>(words.data());
+    ibv_mr* const region =
+        context_->register_memory(*domain, words.data(), sizeof words, at, IBV_ACCESS_LOCAL_WRITE);
+    ASSERT_NE(region, nullptr);
+    ibv_sge from{at, 8, region->lkey};
+    ibv_sge into{at + 8, 8, region->lkey};
+    ibv_recv_wr receive{};
+    receive.sg_list = &into;
+    receive.num_sge = 1;
+    ibv_recv_wr* bad_receive = nullptr;
+    ASSERT_EQ(ibv_post_recv(pair.server->qp, &receive, &bad_receive), 0);
+    ibv_send_wr send{};
+    send.sg_list = &from;
+    send.num_sge = 1;
+    send.opcode = IBV_WR_SEND;
+    ibv_send_wr* bad = nullptr;
+    ASSERT_EQ(ibv_post_send(pair.client->qp, &send, &bad), 0);
+    EXPECT_EQ(completion_of(pair.server->recv_cq).status, IBV_WC_SUCCESS);
+    EXPECT_EQ(completion_of(pair.client->send_cq).status, IBV_WC_SUCCESS);
+    EXPECT_EQ(words[1], words[0]);
+    context_->deregister_memory(region);
+  }
+
+  [[nodiscard]] static std::string carrier(const rdma_cm_id* id) {
+    return std::string(device::QueuePair::of(id->qp)->carrier_note().name);
+  }
+
+  void disconnect(const Pair& pair) {
+    ASSERT_EQ(manager_->disconnect(pair.client), 0);
+    expect(active_, RDMA_CM_EVENT_DISCONNECTED);
+    expect(passive_, RDMA_CM_EVENT_DISCONNECTED);
+  }
+
+  std::array<Pair, 2> first_;
+};
+
+TEST_F(ProcessPairTest, MovesDataWithoutASocket) {
+  // The serving side has the socket of the pair by then.
+  Pair third = connect_pair();
+  const int sockets = descriptors("socket:");
+  const int files = descriptors("/memfd:");
+  std::array<Pair, 4> pairs;
+  for (Pair& pair : pairs) {
+    pair = connect_pair();
+    EXPECT_EQ(carrier(pair.client), "same-host");
+    EXPECT_EQ(carrier(pair.server), "same-host");
+    EXPECT_NE(Manager::get_src_port(pair.client), 0);
+    EXPECT_EQ(Manager::get_dst_port(pair.server), Manager::get_src_port(pair.client));
+  }
+  for (const Pair& pair : pairs) send_one(pair);
+  EXPECT_EQ(descriptors("socket:"), sockets);
+  EXPECT_LE(descriptors("/memfd:"), files + 8);  // files of inboxes
+  destroy(third);
+  for (Pair& pair : pairs) {
+    disconnect(pair);
+    destroy(pair);
+  }
+}
+
+TEST_F(ProcessPairTest, UsesItsInboxesAgain) {
+  const auto run = [this] {
+    Pair pair = connect_pair();
+    send_one(pair);
+    disconnect(pair);
+    destroy(pair);
+  };
+  for (int i = 0; i < 4; ++i) run();
+  const int before = descriptors("");
+  for (int i = 0; i < 40; ++i) run();
+  EXPECT_LE(descriptors(""), before);
+}
+
+TEST_F(ProcessPairTest, CarriesPrivateDataBothWays) {
+  const std::string request = "from the client";
+  const std::string reply = "from the server";
+  rdma_conn_param client{};
+  client.private_data = request.data();
+  client.private_data_len = static_cast<std::uint8_t>(request.size());
+  client.responder_resources = 3;
+  client.initiator_depth = 2;
+  rdma_conn_param server{};
+  server.private_data = reply.data();
+  server.private_data_len = static_cast<std::uint8_t>(reply.size());
+  server.responder_resources = 2;
+  server.initiator_depth = 3;
+  Pair pair = connect_pair(client, server);
+  EXPECT_EQ(pair.client_data.substr(0, request.size()), request);
+  EXPECT_EQ(pair.server_data.substr(0, reply.size()), reply);
+  EXPECT_EQ(pair.request.responder_resources, 2);
+  EXPECT_EQ(pair.request.initiator_depth, 3);
+  destroy(pair);
+}
+
+TEST_F(ProcessPairTest, PassesOnARejection) {
+  rdma_cm_id* client = nullptr;
+  rdma_cm_id* server = nullptr;
+  ask(client, server);
+  const std::string reason = "no";
+  ASSERT_EQ(manager_->reject(server, reason.data(), static_cast<std::uint8_t>(reason.size())), 0);
+  auto event = expect(active_, RDMA_CM_EVENT_REJECTED, -ECONNREFUSED);
+  ASSERT_NE(event, nullptr);
+  const auto& conn = event->param.conn;
+  ASSERT_GE(conn.private_data_len, reason.size());
+  EXPECT_EQ(std::memcmp(conn.private_data, reason.data(), reason.size()), 0);
+  event.reset();
+  EXPECT_EQ(manager_->destroy_id(server), 0);
+  destroy(client);
+}
+
+TEST_F(ProcessPairTest, AcceptFailsWhereTheClientHasGivenUp) {
+  rdma_cm_id* client = nullptr;
+  rdma_cm_id* server = nullptr;
+  ask(client, server);
+  destroy(client);
+  make_queue_pair(server);
+  rdma_conn_param parameters{};
+  // The client's word may be on its way.
+  int failed = manager_->accept(server, &parameters);
+  if (failed == 0) {
+    expect(passive_, RDMA_CM_EVENT_CONNECT_ERROR, -ECONNRESET);
+  } else {
+    EXPECT_EQ(errno, ECONNRESET);
+  }
+  destroy(server);
+  Pair pair = connect_pair();
+  send_one(pair);
+  destroy(pair);
+}
+
+TEST_F(ProcessPairTest, UsesTcpWhereTheListenerIsGone) {
+  sockaddr_storage address = listening_address();
+  ASSERT_EQ(manager_->destroy_id(listener_), 0);
+  listener_ = nullptr;
+  rdma_cm_id* const client = make_client_to(active_, reinterpret_cast<sockaddr*>(&address));
+  make_queue_pair(client);
+  rdma_conn_param parameters{};
+  ASSERT_EQ(manager_->connect(client, &parameters), 0);
+  expect(active_, RDMA_CM_EVENT_REJECTED, -ECONNREFUSED);
+  destroy(client);
+}
+
+// Receives of a shared queue cannot be published, so the server's end speaks iWARP.
+TEST_F(ProcessPairTest, SpeaksIwarpWhereTheServerHasASharedReceiveQueue) {
+  const auto domain = std::unique_ptr<device::ProtectionDomain>(context_->allocate_domain());
+  ibv_srq_init_attr wanted{};
+  wanted.attr = {.max_wr = 4, .max_sge = 1, .srq_limit = 0};
+  auto shared = std::make_unique<device::SharedReceiveQueue>(*context_, &domain->pd, wanted);
+  Pair pair;
+  ask(pair.client, pair.server);
+  auto attributes = queue_pair_attributes();
+  attributes.srq = shared->verbs();
+  ASSERT_EQ(manager_->create_qp(pair.server, &domain->pd, &attributes), 0);
+  rdma_conn_param parameters{};
+  ASSERT_EQ(manager_->accept(pair.server, &parameters), 0);
+  expect(active_, RDMA_CM_EVENT_ESTABLISHED);
+  expect(passive_, RDMA_CM_EVENT_ESTABLISHED);
+  EXPECT_EQ(carrier(pair.client), "tcp");
+  EXPECT_EQ(carrier(pair.server), "tcp");
+  std::array<std::byte, 16> bytes{};
+  const auto at = reinterpret_cast<std::uint64_t>(bytes.data());
+  ibv_mr* const region =
+      context_->register_memory(*domain, bytes.data(), bytes.size(), at, IBV_ACCESS_LOCAL_WRITE);
+  ibv_sge into{at, 16, region->lkey};
+  ibv_recv_wr receive{};
+  receive.sg_list = &into;
+  receive.num_sge = 1;
+  ibv_recv_wr* bad_receive = nullptr;
+  ASSERT_EQ(ibv_post_srq_recv(shared->verbs(), &receive, &bad_receive), 0);
+  ibv_send_wr send{};
+  send.opcode = IBV_WR_SEND;
+  ibv_send_wr* bad = nullptr;
+  ASSERT_EQ(ibv_post_send(pair.client->qp, &send, &bad), 0);
+  EXPECT_EQ(completion_of(pair.server->recv_cq).status, IBV_WC_SUCCESS);
+  EXPECT_EQ(completion_of(pair.client->send_cq).status, IBV_WC_SUCCESS);
+  disconnect(pair);
+  destroy(pair);
+  context_->deregister_memory(region);
+  shared.reset();
+}
+
+TEST_F(ProcessPairTest, EndsWhereTheServerDestroysItsQueuePair) {
+  Pair pair = connect_pair();
+  destroy(pair.server);
+  expect(active_, RDMA_CM_EVENT_DISCONNECTED);
+  destroy(pair.client);
+}
+
+}  // namespace
+}  // namespace weft::cm
