@@ -2,7 +2,10 @@
 // forks; the child is the peer, and is killed once the situation is there. Then the program prints
 // one line, "outcome: " and its completions and events in their order.
 //
-//   killed_peer SITUATION
+//   killed_peer SITUATION [EARLIER]
+//
+// EARLIER: the number of connections between the two processes that come before. Within one host,
+// the third one is the first that is made without TCP.
 #include <arpa/inet.h>
 #include <poll.h>
 #include <signal.h>
@@ -12,10 +15,13 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "interop/endpoint.h"
 
@@ -44,6 +50,8 @@ void note(const std::string& what) {
 int from_other = -1;
 int to_other = -1;
 pid_t child = 0;
+int earlier = 0;
+std::set<rdma_cm_id*> earlier_ids;  // whose events do not count
 
 template <typename T>
 void tell(const T& value) {
@@ -153,6 +161,10 @@ void note_event(rdma_event_channel* channel) {
   }
   rdma_cm_event* event = nullptr;
   must(rdma_get_cm_event(channel, &event), "rdma_get_cm_event");
+  if (earlier_ids.contains(event->id)) {
+    rdma_ack_cm_event(event);
+    return note_event(channel);
+  }
   std::string text = rdma_event_str(event->event) + std::strlen("RDMA_CM_EVENT_");
   if (event->status == -ECONNREFUSED) text += " (ECONNREFUSED)";
   if (event->status == -ECONNRESET) text += " (ECONNRESET)";
@@ -291,8 +303,7 @@ class Numbered {
 };
 
 // Both processes are connected when the peer has received a message.
-std::unique_ptr<Numbered> numbered(ibv_qp_type type) {
-  const bool is_peer = fork_peer();
+std::unique_ptr<Numbered> join_by_number(ibv_qp_type type, bool is_peer) {
   auto side = std::make_unique<Numbered>(type);
   post_receive(side->qp, *side->memory);
   tell('r');
@@ -300,13 +311,22 @@ std::unique_ptr<Numbered> numbered(ibv_qp_type type) {
   if (is_peer) {
     need_success(side->cq);
     tell('c');
-    wait_to_be_killed();
+    return side;
   }
   ibv_ah* address = type == IBV_QPT_UD ? side->address() : nullptr;
   must(post(side->qp, first_send, IBV_WR_SEND, *side->memory, {}, address, side->peer.number),
        "ibv_post_send");
   need_success(side->cq);
   (void)hear<char>();
+  return side;
+}
+
+std::unique_ptr<Numbered> numbered(ibv_qp_type type) {
+  const bool is_peer = fork_peer();
+  static std::vector<std::unique_ptr<Numbered>> before;
+  for (int i = 0; i < earlier; ++i) before.push_back(join_by_number(type, is_peer));
+  auto side = join_by_number(type, is_peer);
+  if (is_peer) wait_to_be_killed();
   return side;
 }
 
@@ -352,6 +372,7 @@ struct Managed {
   rdma_event_channel* channel = must(rdma_create_event_channel(), "rdma_create_event_channel");
   rdma_cm_id* listener = nullptr;
   std::unique_ptr<Endpoint> endpoint;
+  std::vector<std::unique_ptr<Endpoint>> before;
   Region peer;
 
   void make_endpoint(rdma_cm_id* id) {
@@ -365,6 +386,18 @@ struct Managed {
   std::uint16_t listen() {
     listener = interop::listen(channel, kHost, "0");
     return ntohs(rdma_get_src_port(listener));
+  }
+  // Connections that come before the one that is looked at.
+  void connect_earlier(bool serves, std::uint16_t port) {
+    for (int i = 0; i < earlier; ++i) {
+      serves ? await_request() : connect(port);
+      if (serves) must(interop::accept(endpoint->id, endpoint->shared(), 4), "rdma_accept");
+      await_established();
+      tell('e');
+      (void)hear<char>();
+      earlier_ids.insert(endpoint->id);
+      before.push_back(std::move(endpoint));
+    }
   }
   void await_request() {
     rdma_cm_event* event = interop::expect(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
@@ -387,13 +420,16 @@ std::unique_ptr<Managed> managed() {
   auto side = std::make_unique<Managed>();
   if (is_peer) {
     tell(side->listen());
+    side->connect_earlier(true, 0);
     side->await_request();
     must(interop::accept(side->endpoint->id, side->endpoint->shared(), 4), "rdma_accept");
     side->await_established();
     tell('e');
     wait_to_be_killed();
   }
-  side->connect(hear<std::uint16_t>());
+  const auto port = hear<std::uint16_t>();
+  side->connect_earlier(false, port);
+  side->connect(port);
   side->await_established();
   (void)hear<char>();
   return side;
@@ -446,11 +482,14 @@ void server_dies_before_it_accepts() {
   Managed side;
   if (is_peer) {
     tell(side.listen());
+    side.connect_earlier(true, 0);
     side.await_request();
     tell('r');
     wait_to_be_killed();
   }
-  side.connect(hear<std::uint16_t>());
+  const auto port = hear<std::uint16_t>();
+  side.connect_earlier(false, port);
+  side.connect(port);
   (void)hear<char>();
   kill_child();
   note_event(side.channel);
@@ -461,10 +500,13 @@ std::unique_ptr<Managed> requested() {
   const bool is_peer = fork_peer();
   auto side = std::make_unique<Managed>();
   if (is_peer) {
-    side->connect(hear<std::uint16_t>());
+    const auto port = hear<std::uint16_t>();
+    side->connect_earlier(false, port);
+    side->connect(port);
     wait_to_be_killed();
   }
   tell(side->listen());
+  side->connect_earlier(true, 0);
   side->await_request();
   return side;
 }
@@ -505,11 +547,12 @@ const std::map<std::string, void (*)()> situations{{"rc_idle", reliable_idle},
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto found = situations.find(argc == 2 ? argv[1] : "");
+  const auto found = situations.find(argc == 2 || argc == 3 ? argv[1] : "");
   if (found == situations.end()) {
-    std::printf("usage: killed_peer SITUATION\n");
+    std::printf("usage: killed_peer SITUATION [EARLIER]\n");
     return 2;
   }
+  if (argc == 3) earlier = std::atoi(argv[2]);
   found->second();
   std::printf("outcome: %s\n", seen.c_str());
   std::fflush(stdout);

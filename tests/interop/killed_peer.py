@@ -1,5 +1,5 @@
 """What a program sees when its peer is killed: each row of the first table of docs/killed-peers.md,
-over both carriers."""
+over both carriers, and over a connection that two processes of one host make without TCP."""
 
 import pathlib
 import re
@@ -8,7 +8,9 @@ import cases
 import harness
 from harness import need
 
-_CARRIERS = (("over TCP", "off"), ("within one host", "auto"))
+# The last number: connections that come before.
+_CARRIERS = (("over TCP", "off", 0), ("within one host", "auto", 0),
+             ("within one host, without TCP from the start", "auto", 2))
 
 
 def _rows():
@@ -17,7 +19,11 @@ def _rows():
     found = re.findall(r"^\| [^|]+ \| ([^|]+) \| ([^|]+) \| `interop\.killed_peer\.(\w+)` \|$",
                        page.read_text(), re.MULTILINE)
     need(found, "docs/killed-peers.md has no table")
-    return {name: (tcp, tcp if local == "the same" else local) for tcp, local, name in found}
+    rows = {}
+    for tcp, local, name in found:
+        within = tcp if local == "the same" else local
+        rows[name] = (tcp, within, within)
+    return rows
 
 
 def _alternatives(expected):
@@ -32,9 +38,9 @@ def _alternatives(expected):
 
 def _case(name):
     def run(stage):
-        for (carrier, same_host), expected in zip(_CARRIERS, _rows()[name]):
+        for (carrier, same_host, earlier), expected in zip(_CARRIERS, _rows()[name]):
             side = stage.start(f"{name} {carrier}", harness.companion("killed_peer"), name,
-                               env={"WEFT_SAME_HOST": same_host})
+                               str(earlier), env={"WEFT_SAME_HOST": same_host})
             side.finish()
             seen = side.expect("^outcome: (.*)$")[1]
             expected = expected.replace("`", "")
