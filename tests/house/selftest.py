@@ -502,8 +502,8 @@ class FrontDoor(unittest.TestCase):
                 self.assertRegex(line, r"^[a-z0-9][a-z0-9+.-]+$")
                 group.append(line)
         self.assertEqual(set(groups), {"build", "demo", "fabric", "bench", "plots", "test",
-                                       "kernel", "format", "tidy", "fuzz", "package", "docs",
-                                       "cross"})
+                                       "kernel", "debian", "format", "tidy", "fuzz", "package",
+                                       "docs", "cross"})
 
 
 if __name__ == "__main__":
