@@ -20,7 +20,7 @@ _INTEROP = _HERE.parent / "interop"
 # Programs that root.py unpacks.
 _WANTED = re.compile(
     r"(ib_(send|write|read|atomic)_(bw|lat)|ibv_\w+|rping|rdma_x?server|ucmatose|cmtime|udaddy|"
-    r"mckey|rstream|riostream|rcopy|udpong|qperf|fio|ucx_info|ucx_perftest|fi_info|fi_pingpong|"
+    r"mckey|rstream|riostream|rcopy|udpong|qperf|fio|ucx_info|ucx_perftest|fi_pingpong|"
     r"mpich|openmpi|openshmem|pyverbs)\.")
 SKIP_STATUS = 77
 

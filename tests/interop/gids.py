@@ -132,9 +132,10 @@ def _ucx(wanted, expected, more):
         if wanted is not None:
             env["UCX_IB_GID_INDEX"] = str(wanted)
         common = ("-p", port, "-t", "tag_lat", "-s", 8, "-n", 100, "-w", 10)
-        server = stage.start("server", "ucx_perftest", *common, env=env)
+        server = stage.start("server", "ucx_perftest", *common, env=env, terminal=True)
         server.await_listening(port)
-        client = stage.start("client", "ucx_perftest", "127.0.0.1", *common, env=env)
+        client = stage.start("client", "ucx_perftest", "127.0.0.1", *common, env=env,
+                             terminal=True)
         for side in (client, server):
             side.finish()
             if "UCX  DEBUG" not in side.output:
