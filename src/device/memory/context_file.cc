@@ -14,6 +14,7 @@
 #include <string>
 #include <utility>
 
+#include "base/full_barrier.h"
 #include "device/memory/memory.h"
 
 namespace weft::device {
@@ -231,7 +232,7 @@ std::optional<SharedObject> ForeignContext::find(SharedObject::Kind kind,
                              .iova = place.iova,
                              .base = place.base,
                              .length_bytes = place.length_bytes};
-    std::atomic_thread_fence(std::memory_order_acquire);
+    full_barrier();
     if (place.handle.load(std::memory_order_relaxed) == handle) return found;
   }
   return std::nullopt;
