@@ -44,9 +44,12 @@ WEFT_NODE_EXPORT int accept4(int listener, sockaddr* address, socklen_t* bytes, 
   return accept_next(listener, address, bytes, flags);
 }
 
+// Programs look at errno of an earlier call behind a close(2) that succeeds.
 WEFT_NODE_EXPORT int close(int descriptor) {
   if (const weft::SocketHooks* const device = hooks.load(std::memory_order_acquire)) {
+    const int kept = errno;
     device->closing(device->context, descriptor);
+    errno = kept;
   }
   return weft::interpose::next::close(descriptor);
 }

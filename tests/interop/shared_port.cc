@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -152,7 +153,12 @@ int main(int argc, char** argv) {
   if (how == "events") accept_by_events(listener, tcp_clients);
   if (how == "thread" || how == "closed") accept_in_thread(listener, tcp_clients);
   if (how == "closed") {
-    close(listener);
+    const int file = open("/dev/null", O_RDONLY);
+    for (const int descriptor : {file, listener}) {
+      errno = EACCES;
+      NEED(close(descriptor) == 0);
+      NEED(errno == EACCES);  // a call that succeeds leaves it alone
+    }
     std::printf("closed\n");
   }
   if (how == "child") accept_in_child(listener, tcp_clients);
