@@ -258,7 +258,7 @@ void early_access_of_a_shared_queue(bool bad) {
   pair.close();
 }
 
-// Writes into the memory of a receive. The message covers the place, so that nobody sees it later.
+// Writes into the memory of a receive. The message covers the place, so that it is not seen later.
 void early_access_by_write(bool bad) {
   Pair pair;
   OwnMemory own(pair);

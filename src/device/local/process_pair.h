@@ -38,7 +38,7 @@ class Context;
 class Device;
 class PairEnd;
 
-// In shared memory: who is to look at its connection. One for each direction.
+// In shared memory: the ends that are to look at their connection. One for each direction.
 struct PairBells {
   static constexpr std::uint32_t most_connections = 1U << 14;
   static constexpr std::uint32_t words_count = most_connections / 64;
@@ -97,7 +97,7 @@ class ProcessPair final : public Pollable, public std::enable_shared_from_this<P
 
   struct Entry {
     bool used = false;
-    bool cancelled = false;  // nobody waits for the reply any more
+    bool cancelled = false;  // the reply is not awaited any more
     InboxPlace cancelled_own;
     std::weak_ptr<Pollable> target;
     std::optional<PairReply> reply;

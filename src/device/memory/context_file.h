@@ -76,7 +76,7 @@ class ContextFile {
 class ForeignContext {
  public:
   // Nothing with errno: EBADF; EINVAL for another file than that of a context; EOPNOTSUPP where its
-  // owner has ended or belongs to somebody else.
+  // owner has ended or belongs to another user.
   [[nodiscard]] static std::optional<ForeignContext> open(int descriptor);
 
   [[nodiscard]] int owner() const { return owner_; }  // its process number

@@ -30,7 +30,7 @@ std::shared_ptr<QueuePair> one_more(End& end) {
   return QueuePair::create(end.context, &end.domain->pd, attributes);
 }
 
-// Nobody wakes a program that polls, so that it must look at each of them.
+// A program that polls is not woken, so it must look at each of them.
 TEST_F(PolledCrowd, SeesWhatComesToEachQueuePair) {
   constexpr std::size_t queue_pairs = 80;  // more than one poll looks at
   Pair pair;
