@@ -10,6 +10,7 @@
 
 #include "base/crc32c.h"
 #include "base/guarded_memory.h"
+#include "base/size.h"
 #include "check/completion_checks.h"
 
 namespace weft::check {
@@ -27,7 +28,8 @@ bool is_mapped(std::uint64_t address, std::uint64_t bytes) {
   static const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   const std::uint64_t first = address & ~(page - 1);
   return bytes == 0 ||
-         msync(reinterpret_cast<void*>(first), address + bytes - first, MS_ASYNC) == 0 ||
+         msync(reinterpret_cast<void*>(static_cast<std::uintptr_t>(first)),
+               to_size(address + bytes - first), MS_ASYNC) == 0 ||
          errno != ENOMEM;
 }
 
@@ -267,11 +269,12 @@ FilledMemory::FilledMemory(const MemoryRanges& ranges, std::uint64_t remote_addr
 }
 
 void FilledMemory::fill(std::uint64_t first, std::uint64_t bytes) {
-  std::vector<std::byte> old(bytes);
-  const std::vector<std::byte> pattern(bytes, std::byte{undefined_byte});
-  auto* const at = reinterpret_cast<void*>(first);
-  if (!guarded_load(old.data(), at, bytes)) return;
-  if (!guarded_store(at, pattern.data(), bytes)) return;
+  const std::size_t size = to_size(bytes);
+  std::vector<std::byte> old(size);
+  const std::vector<std::byte> pattern(size, std::byte{undefined_byte});
+  auto* const at = reinterpret_cast<void*>(static_cast<std::uintptr_t>(first));
+  if (!guarded_load(old.data(), at, size)) return;
+  if (!guarded_store(at, pattern.data(), size)) return;
   saved_.push_back({first, std::move(old)});
 }
 
