@@ -10,7 +10,7 @@
 namespace weft::capture::test {
 namespace {
 
-// Keeps who has sent the packet that is decoded.
+// Keeps the sender of the packet that is decoded.
 class Senders final : public TcpSegments, public InfinibandPackets {
  public:
   void on_segment(const TcpSegment& segment) override {

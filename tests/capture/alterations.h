@@ -19,7 +19,7 @@ namespace weft::capture::test {
 // Gives each packet its number, from 0.
 [[nodiscard]] MadeCapture numbered(MadeCapture capture);
 
-// Who has sent a packet of a capture, and what it is for TCP.
+// The sender of a packet of a capture, and its place in the TCP stream.
 struct SentPacket {
   bool tcp = false;
   bool infiniband = false;

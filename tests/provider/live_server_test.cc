@@ -42,7 +42,7 @@ class Asker {
   // descriptor of the device that gets the same number for this one.
   ~Asker() { ::close(socket_); }
 
-  // Empty where the device has gone meanwhile.
+  // Returns an empty text if the device was destroyed meanwhile.
   std::string ask() {
     std::string answer;
     if (::send(socket_, "?", 1, MSG_NOSIGNAL) != 1) return {};

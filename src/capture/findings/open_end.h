@@ -1,5 +1,5 @@
-// What is open where a capture ends. It ends whenever somebody stops it, so a request that was sent
-// shortly before shows nothing: the answer may have come right after.
+// Requests without an answer at the end of a capture. A capture may be stopped at any time, so one
+// that was sent shortly before is no finding: its answer may have come right after.
 #pragma once
 
 #include <cstdint>

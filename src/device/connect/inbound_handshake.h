@@ -31,7 +31,7 @@ class InboundHandshake final : public Pollable,
   void start(std::uint64_t timeout_ns);
   // Of a connection without TCP: takes the request, in place of start(). False if it is none.
   [[nodiscard]] bool take_request(Bytes frame);
-  // The peer is a process of this user: the kernel has said so.
+  // The kernel has proven that the peer is a process of this user.
   [[nodiscard]] bool is_from_pair() const { return from_pair_; }
   // Nothing has come from the peer yet. Without the lock.
   [[nodiscard]] bool silent() const { return silent_.load(std::memory_order_relaxed); }

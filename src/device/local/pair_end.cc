@@ -45,7 +45,7 @@ void PairEnd::serve(std::weak_ptr<Pollable> target) const {
 
 bool PairEnd::is_lost() const {
   if (pair_->gone()) return true;
-  // Nobody may have looked yet. Over TCP, too, a request that is accepted finds out itself.
+  // The engine may not have read the channel yet. Over TCP, accepting looks for itself as well.
   if (serves_ && !answered_ && sys::peer_closed(pair_->channel_.fd())) return true;
   const std::lock_guard lock(pair_->mutex_);
   return pair_->entries_[number_].cancelled;

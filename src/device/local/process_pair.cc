@@ -425,8 +425,8 @@ void ProcessPair::ring(std::uint32_t number) {
 
 // --- The end -------------------------------------------------------------------------------------
 
-// Nobody uses the connection any more at this side. `own` was seen by the peer, which says in it
-// when it has left.
+// This side does not use the connection any more. The peer knows `own`, and sets a flag in it when
+// it has left, too.
 void ProcessPair::leave(std::uint32_t number, InboxPlace own) {
   const std::lock_guard lock(mutex_);
   entries_[number] = {};
