@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdio>
 #include <exception>
 #include <string>
 #include <string_view>
@@ -372,6 +373,8 @@ int main(int count, char** arguments) {
     weft::cli::occupy_standard_descriptors();
     return weft::cli::finish_output(weft::cli::parse_and_do(count, arguments));
   } catch (const std::exception& error) {
+    // A long text meets the error when it is printed, a short one when it is flushed.
+    if (std::ferror(stdout) != 0) return weft::cli::finish_output(1);
     weft::cli::print_error(error.what());
     return 1;
   }

@@ -59,7 +59,7 @@ class Run(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (0, "ran\n"), redirection)
 
     def test_lost_output_is_an_error(self):
-        for command in ("help", "help run", "--version", "doctor"):
+        for command in ("help", "help run", "help faults", "--version", "doctor"):
             done = subprocess.run(["sh", "-c", f'"$0" {command} >/dev/full', libraries.WEFT],
                                   text=True, stderr=subprocess.PIPE, env=plain_environment(),
                                   check=False)
