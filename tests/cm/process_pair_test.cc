@@ -1,6 +1,7 @@
 // From the third connection between two processes of one host on there is no TCP any more: the pair
 // of processes makes it (device/local/process_pair.h). Here both processes are this one.
 #include <dirent.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -9,8 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "base/own_sockets.h"
 #include "cm/fixture.h"
 #include "device/addresses.h"
+#include "device/limits.h"
 #include "device/queue_pair/queue_pair.h"
 #include "device/queue_pair/shared_receive_queue.h"
 
@@ -248,6 +251,60 @@ TEST_F(ProcessPairTest, SpeaksIwarpWhereTheServerHasASharedReceiveQueue) {
   destroy(pair);
   context_->deregister_memory(region);
   shared.reset();
+}
+
+// The child has copies of the descriptors and of the memory that both processes map.
+TEST_F(ProcessPairTest, StaysWithTheParentAfterAFork) {
+  Pair pair = connect_pair();
+  const pid_t child = fork();
+  if (child == 0) {
+    device_->abandon_after_fork();
+    manager_->abandon_after_fork();
+    own_sockets::close_after_fork();
+    const int open = descriptors("socket:") + descriptors("/memfd:weft-");
+    manager_->destroy_qp(pair.client);
+    _exit(manager_->destroy_id(pair.client) == 0 ? open : -1);
+  }
+  ASSERT_GT(child, 0);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);  // nothing was left open in the child
+  send_one(pair);
+  Pair next = connect_pair();
+  EXPECT_EQ(carrier(next.client), "same-host");
+  send_one(next);
+  disconnect(next);
+  destroy(next);
+  disconnect(pair);
+  destroy(pair);
+}
+
+// More inboxes than a pair keeps while nothing uses them (limits::kept_inboxes).
+TEST_F(ProcessPairTest, GivesBackWhatManyConnectionsNeeded) {
+  constexpr std::size_t many = 3 * device::limits::kept_inboxes;
+  int files = 0;
+  for (int round = 0; round < 3; ++round) {
+    std::vector<Pair> pairs(many);
+    for (Pair& pair : pairs) pair = connect_pair();
+    for (const Pair& pair : pairs) send_one(pair);
+    const int most = descriptors("/memfd:weft-inboxes");
+    for (Pair& pair : pairs) {
+      disconnect(pair);
+      destroy(pair);
+    }
+    // Whatever the two ends left at last is looked at when the next connection begins.
+    for (int i = 0; i < 64; ++i) {
+      Pair pair = connect_pair();
+      disconnect(pair);
+      destroy(pair);
+    }
+    const int kept = descriptors("/memfd:weft-inboxes");
+    EXPECT_LT(kept, most);
+    if (round > 0) {
+      EXPECT_LE(kept, files);
+    }
+    files = kept;
+  }
 }
 
 TEST_F(ProcessPairTest, EndsWhereTheServerDestroysItsQueuePair) {

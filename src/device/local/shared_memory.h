@@ -36,7 +36,10 @@ class SharedMemory {
   // Closes the descriptor; the mapping stays.
   void close_file() { file_.reset(); }
   // In the child after fork(), which has no mapping.
-  void abandon() { at_ = nullptr; }
+  void abandon() {
+    at_ = nullptr;
+    file_.reset();
+  }
 
  private:
   void unmap();
