@@ -352,7 +352,9 @@ QueuePair Id::create_queue_pair(const ProtectionDomain& domain, const Completion
 
 void Id::connect(const ConnectionParameters& parameters) const {
   rdma_conn_param raw = to_c(parameters);
-  check_minus_one(state_->channel->table.connect(raw_, &raw), "cannot connect");
+  if (state_->channel->table.connect(raw_, &raw) == 0) return;
+  fail(errno, fmt::format("cannot connect to {}", peer_address()),
+       {.object = "connection", .peer = peer_address()});
 }
 
 void Id::accept(const ConnectionParameters& parameters) const {

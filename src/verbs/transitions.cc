@@ -89,8 +89,10 @@ std::string wrong_attributes(ibv_qp_type type, ibv_qp_state from, ibv_qp_state t
 
 std::string explain_route(int error, const ibv_ah_attr& to) {
   // The kernel resolves the peer's address in the modification that sets IBV_QP_AV; these are the
-  // errors of that.
-  const bool unreachable = error == ETIMEDOUT || error == ENETUNREACH || error == EHOSTUNREACH;
+  // errors of that. EINVAL: the row has an address of another kind, such as IPv6 for a peer of
+  // IPv4.
+  const bool unreachable =
+      error == EINVAL || error == ETIMEDOUT || error == ENETUNREACH || error == EHOSTUNREACH;
   if (!unreachable || !to.is_global) return {};
   return fmt::format(
       "over RoCE the peer, {}, must be reachable from row {} of our GID table, by UDP port 4791; "

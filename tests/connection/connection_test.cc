@@ -514,6 +514,7 @@ TEST(Connection, EveryWaitCanBeStopped) {
   std::stop_source source;
   Sides sides;
   Listener listener({test::host(), 0});
+  const Listener silent({test::host(), 0});
   auto next = std::async(std::launch::async, [&] {
     return listener.next(Deadline::never(), source.get_token()).has_value();
   });
@@ -525,7 +526,7 @@ TEST(Connection, EveryWaitCanBeStopped) {
   });
   auto asked = std::async(std::launch::async, [&] {
     try {
-      (void)connect({test::host(), listener.port()}, Deadline::never(), {}, {}, source.get_token());
+      (void)connect({test::host(), silent.port()}, Deadline::never(), {}, {}, source.get_token());
     } catch (const Error& error) {
       return error.error_number();
     }

@@ -2,6 +2,7 @@
 they use, and why. What a device lacks is not here: the suites ask it, and skip."""
 
 _TWO_WINDOWS = "rxe lets a peer access more of the region than the window covers"
+_WRONG_LKEY = "rxe gives LOC_QP_OP_ERR for a wrong lkey"
 _UNSIGNALED_INVALIDATE = "librxe does not set IBV_WC_WITH_INV"
 # SIW_INVAL_UOBJ_KEY of <rdma/siw-abi.h>, which is an ordinary offset of mmap(2) for the kernel.
 _FEW_QUEUES = ("libsiw takes the offset 0x90000 of a queue's memory for an error, so that a "
@@ -30,7 +31,8 @@ DEVIATIONS = {
         "AnyWindow.LosesItsOldKeyWhenItIsBoundAgain/OfType2": "rxe fails a second bind of a window",
         "Window.OfTypeTwoIsInvalidatedByThePeer": _UNSIGNALED_INVALIDATE,
         "ExtendedCompletion.extended_wc_fields": "rxe sets IBV_WC_GRH for connected queue pairs",
-        "ExtendedCompletion.FailuresSayWhy": "rxe gives LOC_QP_OP_ERR for a wrong lkey",
+        "ExtendedCompletion.FailuresSayWhy": _WRONG_LKEY,
+        "SharedRegion.ASendReachesNoReceiveThatIsDeregistered": _WRONG_LKEY,
         "ToItself.AShortReceiveFailsBothEnds":
             "rxe gives LOC_QP_OP_ERR for a receive that is too short",
         "Transfer.AShortReceiveFailsBothSides": "the same",
@@ -39,6 +41,8 @@ DEVIATIONS = {
         "Connection.ASendInvalidatesAWindowOfThePeer": _UNSIGNALED_INVALIDATE,
     },
     ("siw", "verbs_test"): {
+        "SharedRegion.ReceivesGetExactlyTheBytesOfASend":
+            "siw's kernel module follows a null pointer when the first piece of a Send is empty",
         "Transfer.send_flags": "siw raises no event for a solicited Send",
     },
     ("siw", "message_test"): {

@@ -17,6 +17,7 @@ from harness import Failure, Skip, need
 # The longest silence of a suite: the guest's processor is emulated, and the machine may be busy.
 _SILENCE_S = 300
 _MEMORY_MIB = 2048
+_LINES_OF_A_FAILURE = 30
 # Streams that take over a TCP connection exist on the embedded device only, as do its own counters.
 _FILTERS = {
     "verbs_test": "-Backend.*:Devices.AreListedByNameAndBackend:Counters*.*",
@@ -48,6 +49,8 @@ class Results:
     def __init__(self):
         self.ended = {}  # test: OK, FAILED or SKIPPED
         self.reasons = collections.Counter()
+        self.failures = []  # what the tests that failed printed
+        self._said = []  # what the running test has printed
         self._reason = ""
         self._running = ""
 
@@ -57,11 +60,15 @@ class Results:
             self.ended[end[2]] = end[1]
             if end[1] == "SKIPPED":
                 self.reasons[self._reason] += 1
+            elif end[1] == "FAILED":
+                self.failures += [*self._said[-_LINES_OF_A_FAILURE:], line]
             self._running = ""
         elif line.startswith("[ RUN      ] "):
-            self._running, self._reason = line[13:], ""
-        elif line and not line.endswith(": Skipped"):
-            self._reason = line
+            self._running, self._reason, self._said = line[13:], "", []
+        else:
+            self._said.append(line)
+            if line and not line.endswith(": Skipped"):
+                self._reason = line
 
     def need_finished(self, name):
         need(not self._running, f"{name}: {self._running} did not end")
@@ -72,6 +79,8 @@ class Results:
               f"{count['FAILED']} failed")
         for reason, times in self.reasons.most_common():
             print(f"  {times} skipped: {reason}")
+        for line in self.failures:
+            print(f"  {line}")
 
     def failed(self):
         return [test for test, end in self.ended.items() if end == "FAILED"]

@@ -114,13 +114,13 @@ TEST(QueuePair, roce_route_failure_diagnostic) {
   address.is_global = 1;
   address.grh.dgid = Gid::parse("192.0.2.7")->raw();
   address.grh.sgid_index = 3;
-  for (const int error : {ETIMEDOUT, ENETUNREACH, EHOSTUNREACH}) {
+  for (const int error : {EINVAL, ETIMEDOUT, ENETUNREACH, EHOSTUNREACH}) {
     const std::string why = detail::explain_route(error, address);
     for (const char* word : {"RoCE", "::ffff:192.0.2.7", "row 3", "4791"}) {
       EXPECT_NE(why.find(word), std::string::npos) << why;
     }
   }
-  EXPECT_EQ(detail::explain_route(EINVAL, address), "");
+  EXPECT_EQ(detail::explain_route(ENOMEM, address), "");
   address.is_global = 0;
   EXPECT_EQ(detail::explain_route(ETIMEDOUT, address), "") << "by LID";
 }
