@@ -25,6 +25,8 @@ constexpr std::size_t batch = 64;
 // connect at once would otherwise all dial before the first of them makes its request, and a
 // listener takes so many silent connections for an attack.
 constexpr int deadlines_at_once = 32;
+// Those of a poll, which a program expects to be brief.
+constexpr int deadlines_of_a_poll = 4;
 constexpr std::uint64_t wake_token = 0;
 // How long the progress thread keeps away from descriptors that an application thread serves. It
 // grows while that continues, so that the thread costs less and less.
@@ -201,15 +203,15 @@ void Engine::call_at(std::uint64_t deadline_ns, const std::shared_ptr<Pollable>&
   if (first) wake_.signal();
 }
 
-// Runs what is due, or a part of it. Returns the next deadline; nothing if there is none.
-std::optional<WaitLoop::Time> Engine::run_deadlines() {
+// Runs what is due, but not more than `most`. Returns the next deadline; nothing if there is none.
+std::optional<WaitLoop::Time> Engine::run_deadlines(int most) {
   for (int run = 0;; ++run) {
     std::shared_ptr<Pollable> due;
     {
       const std::lock_guard lock(mutex_);
       const auto first = deadlines_.first();
       if (!first) return std::nullopt;
-      if (run == deadlines_at_once || *first > sys::now_ns()) return first;
+      if (run == most || *first > sys::now_ns()) return first;
       // Without the lock while it runs: it may add deadlines itself.
       due = deadlines_.take_first();
     }
@@ -228,8 +230,8 @@ void Engine::dispatch_simulated(std::uint64_t token, std::uint32_t events) {
 }
 
 void Engine::run_simulated_deadlines() {
-  auto next = run_deadlines();
-  while (next && *next <= sys::now_ns()) next = run_deadlines();
+  auto next = run_deadlines(deadlines_at_once);
+  while (next && *next <= sys::now_ns()) next = run_deadlines(deadlines_at_once);
 }
 
 // Deadlines of what is gone are forgotten, so that they do not move the clock.
@@ -262,9 +264,10 @@ bool Engine::poll() {
       target.on_ready(what);
     });
   }
-  if (!alone) return found;
-  if (deferred_ > 0) run_deferred();
-  run_deadlines();
+  if (alone && deferred_ > 0) run_deferred();
+  // While a program polls, the progress thread looks at deadlines once in a tick only, and would
+  // have to take the processor away from the program for them.
+  if (deadlines_.may_be_due(sys::now_ns())) run_deadlines(deadlines_of_a_poll);
   return found;
 }
 
@@ -291,7 +294,7 @@ int Engine::wait(std::span<pollfd> entries, std::optional<std::uint64_t> until_n
 
 std::optional<WaitLoop::Time> Engine::run_timers() {
   if (deferred_ > 0) run_deferred();  // this thread sleeps now, so the next call may be far away
-  return run_deadlines();
+  return run_deadlines(deadlines_at_once);
 }
 
 int Engine::sleep(std::span<pollfd> entries, std::optional<Time> until, const sigset_t* mask) {
@@ -340,7 +343,7 @@ void Engine::serve() {
   auto tick = shortest_stand_by;
   bool all = mode_ == ProgressMode::thread;
   while (!stopping_) {
-    const auto deadline_ns = run_deadlines();
+    const auto deadline_ns = run_deadlines(deadlines_at_once);
     if (exact_) [[unlikely]]
       wait_exactly(deadline_ns);
     const auto ready = epoll_.wait(events, exact_ ? 0 : timeout_ms(deadline_ns));
@@ -414,7 +417,7 @@ bool Engine::stand_by(std::chrono::microseconds tick) {
     sleep_expected = wait_for_sleeper(tick);
     polled = polled_.load(std::memory_order_relaxed);
     if (deferred_ > 0) run_deferred();
-    run_deadlines();
+    run_deadlines(deadlines_at_once);
     tick = longest_stand_by;
   }
   standing_by_ = false;

@@ -161,7 +161,7 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   void run_simulated_deadlines() override;
   [[nodiscard]] bool has_deadline_by(std::uint64_t until_ns) override;
   void run_deferred();
-  std::optional<Time> run_deadlines();
+  std::optional<Time> run_deadlines(int most);
   void wait_exactly(std::optional<Time> deadline_ns) const;
   [[nodiscard]] std::shared_ptr<Pollable> find(std::uint64_t token);
 

@@ -29,9 +29,13 @@ TEST(Deadlines, OfWhatIsGoneCountOnlyForFirst) {
   deadlines.add(10, std::make_shared<int>(0));
   deadlines.add(20, there);
   EXPECT_EQ(deadlines.first(), 10U);
+  EXPECT_FALSE(deadlines.may_be_due(9));
+  EXPECT_TRUE(deadlines.may_be_due(10));
   EXPECT_EQ(deadlines.first_alive(), 20U);
+  EXPECT_FALSE(deadlines.may_be_due(19));
   EXPECT_EQ(deadlines.size(), 1U);
   EXPECT_EQ(deadlines.take_first(), there);
+  EXPECT_FALSE(deadlines.may_be_due(~std::uint64_t{0} - 1));
 }
 
 // A server whose clients come and go has one for each of them, which is due a minute later.

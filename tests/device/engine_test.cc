@@ -237,6 +237,34 @@ TEST(Engine, DeadlinesComeWhileSomebodyWaits) {
   EXPECT_EQ(late->answers(), 0);
 }
 
+// Stays in its deadline until the test ends it.
+class Gate final : public Pollable {
+ public:
+  void on_ready(std::uint32_t /*events*/) override {}
+  void on_deadline() override {
+    entered = true;
+    entered.notify_one();
+    open.wait(false);
+  }
+
+  std::atomic<bool> entered = false;
+  std::atomic<bool> open = false;
+};
+
+// The progress thread is elsewhere, as it is for a tick while a program polls.
+TEST(Engine, APollRunsTheDeadlinesThatAreDue) {
+  Engine engine(ProgressMode::automatic);
+  const auto gate = std::make_shared<Gate>();
+  const auto bell = std::make_shared<Bell>();
+  engine.call_at(0, gate);
+  gate->entered.wait(false);
+  engine.call_at(sys::now_ns(), bell);
+  for (int i = 0; i < 1000 && bell->answers() == 0; ++i) engine.poll();
+  EXPECT_EQ(bell->answered_by(), std::this_thread::get_id());
+  gate->open = true;
+  gate->open.notify_one();
+}
+
 // Defers its work to the next call and makes none, so that the engine must call on_deferred().
 class Lazy final : public Bell {
  public:
