@@ -115,10 +115,15 @@ inline constexpr std::uint64_t stranger_answer_ns = 100'000'000;
 inline constexpr std::uint64_t peer_look_ns = 250'000'000;
 // Reads from one socket before the next socket is served.
 inline constexpr int reads_per_turn = 16;
-// Regions of one peer process that are mapped here, and their size in all: each takes one of the
-// process's mappings (vm.max_map_count). Others are copied by the kernel.
+// The memory that a program allocates from the shared heap, unless the user has another limit. It
+// is copied at each fork(2), and its pages are never huge ones. Beyond it memory is ordinary.
+inline constexpr std::size_t shared_heap_bytes = std::size_t{256} << 20;
+// Mappings of one peer process's files here, and their size in all: each takes one of the process's
+// mappings (vm.max_map_count). Other regions are copied by the kernel. A file of at most the last
+// size is mapped as a whole, once for all its regions.
 inline constexpr std::size_t max_peer_mappings = 64;
 inline constexpr std::uint64_t max_peer_mapped_bytes = std::uint64_t{64} << 30;
+inline constexpr std::uint64_t max_whole_file_bytes = std::uint64_t{8} << 30;
 // A completion queue with more queue pairs uses epoll to find the ready ones instead of asking
 // each.
 inline constexpr std::size_t directly_polled_queue_pairs = 4;

@@ -10,7 +10,7 @@
 namespace weft::device {
 namespace {
 
-// Regions that a connection remembers. A new one takes the place of the oldest.
+// Mappings that a connection remembers. A new one takes the place of the oldest.
 constexpr std::size_t most_entries = 16;
 
 // A thread is interrupted once in a time slice. More often in a row happens under a debugger that
@@ -24,22 +24,39 @@ constexpr std::size_t read_part_bytes = 16384;
 
 std::byte* MappedAccess::find(const GrantView::Found& found) {
   if (!found.file.valid()) return nullptr;
-  const auto known = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-    return entry.place == found.place && entry.generation == found.generation;
-  });
-  const FileMemory* memory = known != entries_.end() ? known->memory.get() : map(found);
-  return memory ? memory->data() + found.into : nullptr;
+  std::byte* const region = find_region(found);
+  return region ? region + found.into : nullptr;
+}
+
+// Several regions may share a mapping.
+std::byte* MappedAccess::find_region(const GrantView::Found& found) {
+  for (Entry& entry : entries_) {
+    const bool same = entry.place == found.place && entry.generation == found.generation;
+    if (!entry.memory) {
+      if (same) return nullptr;
+      continue;
+    }
+    std::byte* const region = entry.memory->find(found.file, found.region_bytes);
+    if (!region) continue;
+    if (!same) {
+      entry.place = found.place;
+      entry.generation = found.generation;
+    }
+    return region;
+  }
+  return map(found);
 }
 
 // A mapping is kept by the connections that use it. Those of regions that the peer has deregistered
 // are given up here.
-const FileMemory* MappedAccess::map(const GrantView::Found& found) {
+std::byte* MappedAccess::map(const GrantView::Found& found) {
   const GrantView& grants = process_.grants();
   std::erase_if(entries_,
                 [&](const Entry& entry) { return !grants.has(entry.place, entry.generation); });
   if (entries_.size() == most_entries) entries_.erase(entries_.begin());
   entries_.push_back({found.place, found.generation, process_.map(found)});
-  return entries_.back().memory.get();
+  const auto& memory = entries_.back().memory;
+  return memory ? memory->find(found.file, found.region_bytes) : nullptr;
 }
 
 template <typename Store>

@@ -53,11 +53,13 @@ class MappedAccess {
 
  private:
   struct Entry {
+    // The region that was found there last.
     std::size_t place = 0;
     std::uint64_t generation = 0;
-    std::shared_ptr<const FileMemory> memory;  // null: it cannot be mapped
+    std::shared_ptr<const FileMemory> memory;  // null: the region cannot be mapped
   };
-  [[nodiscard]] const FileMemory* map(const GrantView::Found& found);
+  [[nodiscard]] std::byte* find_region(const GrantView::Found& found);
+  [[nodiscard]] std::byte* map(const GrantView::Found& found);
   // Announces the access until end(), and calls `store` until it is not interrupted.
   template <typename Store>
   [[nodiscard]] Result run(const GrantView::Found& found, Store store);

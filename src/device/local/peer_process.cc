@@ -5,6 +5,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -52,33 +53,38 @@ bool PeerProcess::is_stopped(std::uint32_t thread) const {
 }
 
 // The region is looked at again after its file was opened: the peer keeps the descriptor as long as
-// the region exists, so it named the right file.
+// the region exists, so it named the right file. A file that is mapped keeps its inode.
 std::shared_ptr<FileMemory> PeerProcess::map(const GrantView::Found& found) const {
   const std::lock_guard lock(mutex_);
   std::shared_ptr<FileMemory> known;
-  std::uint64_t bytes = found.region_bytes;
-  std::erase_if(mappings_, [&](const Mapping& mapping) {
-    const auto memory = mapping.memory.lock();
-    bytes += memory ? mapping.bytes : 0;
-    if (mapping.place == found.place && mapping.generation == found.generation) known = memory;
+  std::uint64_t bytes = 0;
+  std::erase_if(mappings_, [&](const std::weak_ptr<FileMemory>& mapping) {
+    const auto memory = mapping.lock();
+    bytes += memory ? memory->length_bytes() : 0;
+    if (memory && memory->find(found.file, found.region_bytes)) known = memory;
     return !memory;
   });
   if (known) return known;
-  if (mappings_.size() >= limits::max_peer_mappings || bytes > limits::max_peer_mapped_bytes) {
+  if (mappings_.size() >= limits::max_peer_mappings || bytes >= limits::max_peer_mapped_bytes ||
+      found.region_bytes > limits::max_peer_mapped_bytes - bytes) {
     return nullptr;
   }
+  const std::uint64_t whole_bytes =
+      std::min(limits::max_whole_file_bytes, limits::max_peer_mapped_bytes - bytes);
   auto made = std::make_shared<FileMemory>();
-  if (!made->open(pid_, found.file, static_cast<std::size_t>(found.region_bytes))) return nullptr;
+  if (!made->open(pid_, found.file, static_cast<std::size_t>(found.region_bytes), whole_bytes)) {
+    return nullptr;
+  }
   if (check_mark() != 0 || !grants_.still_there(found)) return nullptr;
-  mappings_.push_back({found.place, found.generation, found.region_bytes, made});
+  mappings_.push_back(made);
   return made;
 }
 
 void PeerProcess::abandon() {
   grants_.abandon();
   walk_after_fork(mutex_, [this] {
-    for (const Mapping& mapping : mappings_) {
-      if (const auto memory = mapping.memory.lock()) memory->abandon();
+    for (const auto& mapping : mappings_) {
+      if (const auto memory = mapping.lock()) memory->abandon();
     }
   });
 }

@@ -39,8 +39,9 @@ class PeerProcess {
   // Whether one of its threads is stopped (SIGSTOP, a debugger), and so outside of system calls.
   [[nodiscard]] bool is_stopped(std::uint32_t thread) const;
 
-  // Maps a region that is memory of a file, as far as all connections to the process have not
-  // mapped it yet. Null where that is not possible, the region is gone, or the limits are reached.
+  // A mapping that contains the region, which is memory of a file. Made unless a connection to the
+  // process has one. Null where that is not possible, the region is gone, or the limits are
+  // reached.
   [[nodiscard]] std::shared_ptr<FileMemory> map(const GrantView::Found& found) const;
 
   // In the child after fork().
@@ -50,14 +51,8 @@ class PeerProcess {
   pid_t pid_;
   ProcessMark::Name mark_;
   GrantView grants_;
-  struct Mapping {
-    std::size_t place = 0;
-    std::uint64_t generation = 0;
-    std::uint64_t bytes = 0;
-    std::weak_ptr<FileMemory> memory;
-  };
   mutable std::mutex mutex_;  // of mappings_
-  mutable std::vector<Mapping> mappings_;
+  mutable std::vector<std::weak_ptr<FileMemory>> mappings_;
 };
 
 // The peer processes of a device, so that connections to one process share what they hold of it.

@@ -18,7 +18,8 @@ FileMemory::~FileMemory() {
 
 // The seal is checked first: from then on the file can only grow (memfd_create(2)). Bare system
 // calls, because a library that replaces fcntl(2) does not know the descriptor.
-int FileMemory::map(int file, std::uint64_t offset_bytes, std::size_t length_bytes) {
+int FileMemory::map(int file, std::uint64_t offset_bytes, std::size_t length_bytes,
+                    std::uint64_t whole_bytes) {
   const long seals = ::syscall(SYS_fcntl, file, F_GET_SEALS, 0);
   if (seals < 0) return errno == EBADF ? EBADF : EOPNOTSUPP;
   if ((seals & F_SEAL_SHRINK) == 0) return EOPNOTSUPP;
@@ -26,6 +27,10 @@ int FileMemory::map(int file, std::uint64_t offset_bytes, std::size_t length_byt
   if (fstat(file, &status) != 0) return errno;
   const auto size = static_cast<std::uint64_t>(status.st_size);
   if (length_bytes == 0 || offset_bytes > size || length_bytes > size - offset_bytes) return EINVAL;
+  if (size <= whole_bytes) {
+    offset_bytes = 0;
+    length_bytes = static_cast<std::size_t>(size);
+  }
   // mmap(2) wants a multiple of the page size; of huge pages it wants a multiple of theirs.
   const auto page = static_cast<std::uint64_t>(status.st_blksize);
   const std::uint64_t into = offset_bytes % page;
@@ -41,11 +46,12 @@ int FileMemory::map(int file, std::uint64_t offset_bytes, std::size_t length_byt
   at_ = static_cast<std::byte*>(at) + into;
   name_.inode = status.st_ino;
   name_.offset_bytes = offset_bytes;
+  length_bytes_ = length_bytes;
   return 0;
 }
 
 int FileMemory::open(int file, std::uint64_t offset_bytes, std::size_t length_bytes) {
-  if (const int failed = map(file, offset_bytes, length_bytes)) return failed;
+  if (const int failed = map(file, offset_bytes, length_bytes, 0)) return failed;
   file_.reset(static_cast<int>(::syscall(SYS_fcntl, file, F_DUPFD_CLOEXEC, 0)));
   if (!file_.valid()) return errno;
   name_.descriptor = file_.get();
@@ -54,12 +60,15 @@ int FileMemory::open(int file, std::uint64_t offset_bytes, std::size_t length_by
 
 // The kernel allows this to processes that may copy from and to each other's memory. The descriptor
 // may name another file by now; the inode shows that.
-bool FileMemory::open(int process, const FileName& name, std::size_t length_bytes) {
+bool FileMemory::open(int process, const FileName& name, std::size_t length_bytes,
+                      std::uint64_t whole_bytes) {
   std::array<char, 64> path;
   std::snprintf(path.data(), path.size(), "/proc/%d/fd/%d", process, name.descriptor);
   const sys::Descriptor file(static_cast<int>(
       ::syscall(SYS_openat, AT_FDCWD, path.data(), O_RDWR | O_CLOEXEC | O_NONBLOCK)));
-  if (!file.valid() || map(file.get(), name.offset_bytes, length_bytes) != 0) return false;
+  if (!file.valid() || map(file.get(), name.offset_bytes, length_bytes, whole_bytes) != 0) {
+    return false;
+  }
   return name_.inode == name.inode;
 }
 

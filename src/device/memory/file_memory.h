@@ -35,21 +35,32 @@ class FileMemory {
   // cannot be mapped for writing.
   [[nodiscard]] int open(int file, std::uint64_t offset_bytes, std::size_t length_bytes);
   // The same for the file of another process, found by its name. False where it cannot be opened or
-  // is another one.
-  [[nodiscard]] bool open(int process, const FileName& name, std::size_t length_bytes);
+  // is another one. Maps the whole file where it has at most `whole_bytes`, for its other regions.
+  [[nodiscard]] bool open(int process, const FileName& name, std::size_t length_bytes,
+                          std::uint64_t whole_bytes);
 
   // In the child after fork(), which has no mapping.
   void abandon() { mapping_ = nullptr; }
 
   [[nodiscard]] std::byte* data() const { return at_; }
+  // Where a part of the file is mapped; null where it is another file, or not all of it is mapped.
+  [[nodiscard]] std::byte* find(const FileName& name, std::uint64_t length_bytes) const {
+    const std::uint64_t into = name.offset_bytes - name_.offset_bytes;
+    const bool covered = name.inode == name_.inode && name.offset_bytes >= name_.offset_bytes &&
+                         into <= length_bytes_ && length_bytes <= length_bytes_ - into;
+    return covered ? at_ + into : nullptr;
+  }
+  [[nodiscard]] std::uint64_t length_bytes() const { return length_bytes_; }
   [[nodiscard]] const FileName& name() const { return name_; }
 
  private:
-  [[nodiscard]] int map(int file, std::uint64_t offset_bytes, std::size_t length_bytes);
+  [[nodiscard]] int map(int file, std::uint64_t offset_bytes, std::size_t length_bytes,
+                        std::uint64_t whole_bytes);
 
   sys::Descriptor file_;
   FileName name_;
   std::byte* at_ = nullptr;
+  std::uint64_t length_bytes_ = 0;
   void* mapping_ = nullptr;
   std::size_t mapping_bytes_ = 0;
 };

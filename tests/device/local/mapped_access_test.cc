@@ -214,7 +214,7 @@ TEST_F(Mapped, AtomicsOfTwoThreadsLoseAndRepeatNothing) {
   EXPECT_EQ(counter.load(), additions + done);
 }
 
-TEST_F(Mapped, TwoRegionsOfOneFileAreTwoMappings) {
+TEST_F(Mapped, RegionsOfOneFileShareAMapping) {
   Region second;
   fill(second, 0x00045601, 4096, 4096);
   table_.publish(second);
@@ -223,6 +223,7 @@ TEST_F(Mapped, TwoRegionsOfOneFileAreTwoMappings) {
   ASSERT_EQ(write(look_up(0, 8, 0x00045601), from), MappedAccess::Result::done);
   EXPECT_EQ(memory_[0], std::byte{3});
   EXPECT_EQ(memory_[4096], std::byte{3});
+  EXPECT_EQ(access_->find(look_up(0, 8, 0x00045601)) - access_->find(look_up(0, 8)), 4096);
   table_.withdraw(second);
   EXPECT_EQ(write(look_up(8, 8), from), MappedAccess::Result::done);
   EXPECT_EQ(look_up(4097, 8).fault, iwarp::Fault::none);
