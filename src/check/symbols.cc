@@ -127,7 +127,8 @@ void add_frames(std::uintptr_t after_call, std::vector<Frame>& frames) {
 bool is_our_module(std::string_view path) {
   const std::string_view module = base_name(path);
   return module.starts_with("libibverbs.so") || module.starts_with("librdmacm.so") ||
-         module.starts_with("libweft.so") || module == "libweft-heap.so";
+         module.starts_with("libweft.so") || module == "libweft-heap.so" ||
+         module == "libweft-shared-heap.so";
 }
 
 bool is_ours(const Frame& frame) {

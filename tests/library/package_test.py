@@ -209,7 +209,7 @@ class DebianPackages(unittest.TestCase):
         self.assertEqual({path.name for path in (place / "weft").iterdir()},
                          {"libibverbs.so", "libibverbs.so.1", "librdmacm.so", "librdmacm.so.1",
                           "libweft-dissect.so", "libweft-heap.so", "libweft-node.so",
-                          "libweft-sockets.so", "selftest"})
+                          "libweft-shared-heap.so", "libweft-sockets.so", "selftest"})
 
     def test_others_that_are_linked_to_it_will_need_it(self):
         named = set()
