@@ -87,6 +87,11 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
                   "Connections between processes of one user on this host: auto (without TCP where "
                   "that is possible), off or require (WEFT_SAME_HOST)")
       ->type_name("MODE");
+  run->add_option("--shared-heap", options.shared_heap,
+                  "Memory of the program that processes of the same user on this host may map: "
+                  "aligned (page-aligned memory), off or all (large blocks as well) "
+                  "(WEFT_SHARED_HEAP)")
+      ->type_name("MODE");
   run->add_flag("--no-ack", options.no_acknowledge,
                 "Complete sends and writes when TCP has taken them (WEFT_ACK=0)");
   run->add_flag("--no-crc", options.no_crc, "Do not ask for CRCs (WEFT_CRC=0)");

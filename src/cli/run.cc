@@ -64,6 +64,7 @@ void set_variables(const RunOptions& options) {
   if (!options.progress.empty()) set("WEFT_PROGRESS", options.progress);
   if (!options.port_offset.empty()) set("WEFT_PORT_OFFSET", options.port_offset);
   if (!options.same_host.empty()) set("WEFT_SAME_HOST", options.same_host);
+  if (!options.shared_heap.empty()) set("WEFT_SHARED_HEAP", options.shared_heap);
   if (options.verbose) set("WEFT_VERBOSE", "1");
   if (options.no_acknowledge) set("WEFT_ACK", "0");
   if (options.no_crc) set("WEFT_CRC", "0");
@@ -162,6 +163,20 @@ void preload_heap(const files::path& folder) {
       library, folder.string()));
 }
 
+// Only memory that programs register themselves gains by it, and programs on sockets register
+// none.
+void preload_shared_heap(const files::path& folder, bool sockets) {
+  const char* const given = std::getenv("WEFT_SHARED_HEAP");
+  const std::string_view mode = given ? given : "";
+  if (mode == "off" || (sockets && mode.empty())) return;
+  constexpr const char* library = "libweft-shared-heap.so";
+  if (has_library(folder, library)) return preload_before_allocators(folder, library);
+  print_notice(fmt::format(
+      "{} is not in {}: what processes of this host write to each other's memory costs a system "
+      "call each; build or install it again",
+      library, folder.string()));
+}
+
 }  // namespace
 
 int run(const RunOptions& options) {
@@ -221,6 +236,8 @@ int run(const RunOptions& options) {
         folder.string()));
   }
   if (sockets) append_preload(folder, "libweft-sockets.so");
+  preload_shared_heap(folder, sockets);
+  // In front of the other one, whose calls it reports.
   if (check::read_options().on) preload_heap(folder);
   raise_descriptor_limit();
   return execute(program.path, options.command);

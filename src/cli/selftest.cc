@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cli/child.h"
+#include "cli/libraries.h"
 #include "cli/terminal.h"
 
 namespace weft::cli {
@@ -51,9 +52,11 @@ std::string duration(const std::string& nanoseconds) {
 
 // What a run of the client has shown.
 struct Outcome {
-  std::string done;     // the steps that succeeded, as text
-  std::string wrong;    // why a step failed; empty if none has
-  std::string carrier;  // as WEFT_VERBOSE prints it: "TCP, because ..."
+  std::string done;   // the steps that succeeded, as text
+  std::string wrong;  // why a step failed; empty if none has
+  // As WEFT_VERBOSE prints them:
+  std::string carrier;  // "TCP, because ..."
+  std::string heap;     // "shared heap: ..." or "no shared heap, because ..."
 };
 
 // The text behind the number in "weft: queue pair 0x123456: TCP, because ...", if it is that line.
@@ -61,6 +64,15 @@ std::optional<std::string> carrier_in(const std::string& line) {
   if (!line.starts_with("weft: queue pair ")) return std::nullopt;
   constexpr std::string_view separator = ": ";
   return line.substr(line.find(separator, std::strlen("weft: ")) + separator.size());
+}
+
+// The words of a line about the shared heap of the program; nothing for another line.
+std::optional<std::string> heap_in(const std::string& line) {
+  constexpr std::string_view prefix = "weft: ";
+  for (const char* begin : {"weft: shared heap", "weft: no shared heap"}) {
+    if (line.starts_with(begin)) return line.substr(prefix.size());
+  }
+  return std::nullopt;
 }
 
 // One deadline limits the whole run: a client that prints slowly gets no more time by that.
@@ -76,6 +88,10 @@ Outcome follow(Child& child) {
       outcome.carrier = *carrier;
       continue;
     }
+    if (const auto heap = heap_in(*line)) {
+      outcome.heap = *heap;
+      continue;
+    }
     const Step step = step_of(*line);
     if (!step.right) {
       outcome.wrong = step.name.empty() ? step.rest : fmt::format("{}: {}", step.name, step.rest);
@@ -89,13 +105,13 @@ Outcome follow(Child& child) {
   return outcome;
 }
 
-// Runs the client of the self-test and reports its result. Returns how its data went, or nothing if
-// it failed.
-std::string ask(const std::filesystem::path& folder, const std::string& host,
-                const std::string& port, const std::string& fix, Findings& findings) {
+// Runs the client of the self-test and reports its result. Returns what it has shown.
+Outcome ask(const std::filesystem::path& folder, const std::string& host, const std::string& port,
+            const std::string& fix, Findings& findings) {
   // The child ends with this function, also if its client still waits.
   Child client({folder / "selftest", "ask", host, port});
-  const auto [done, wrong, carrier] = follow(client);
+  const Outcome outcome = follow(client);
+  const auto& [done, wrong, carrier, heap] = outcome;
   const std::string where = fmt::format("{} port {}", host, port);
   if (wrong.empty()) {
     findings.push_back({"self-test", Health::good, fmt::format("With {}: {}.", where, done), ""});
@@ -104,7 +120,7 @@ std::string ask(const std::filesystem::path& folder, const std::string& host,
         {"self-test", Health::problem,
          fmt::format("With {}: {}{}{}.", where, done, done.empty() ? "" : "; then ", wrong), fix});
   }
-  return wrong.empty() ? carrier : "";
+  return outcome;
 }
 
 std::string first_line(const char* path) {
@@ -136,6 +152,21 @@ void report_carrier(const std::string& carrier, Findings& findings) {
            : "Connections between two processes of this user leave TCP: the processes copy between "
              "themselves.",
        tcp ? remedy(carrier) : ""});
+}
+
+// `heap`: empty where connections cannot leave TCP, so that it would be of no use.
+void report_heap(const std::string& heap, Findings& findings) {
+  if (heap.empty()) return;
+  const std::size_t reason = heap.find("because ");
+  findings.push_back(
+      {"shared heap", reason == std::string::npos ? Health::good : Health::note,
+       reason == std::string::npos
+           ? "Page-aligned memory of programs under `weft run` is accessed by their peers on this "
+             "host without system calls."
+           : fmt::format("What programs write to each other's memory costs a system call each, "
+                         "because the shared heap is off: {}.",
+                         heap.substr(reason + std::strlen("because "))),
+       ""});
 }
 
 // What programs can do with the device as it looks, and which personality others need. `words` are
@@ -208,15 +239,20 @@ void try_device(const std::filesystem::path& folder, Findings& findings) {
                         "Look for a firewall or sandbox that forbids listening on TCP ports."});
     return;
   }
-  const std::string carrier =
+  constexpr const char* heap = "libweft-shared-heap.so";
+  if (has_library(folder, heap)) preload_before_allocators(folder, heap);
+  const Outcome outcome =
       ask(folder, "127.0.0.1", first->substr(expected.size()),
           "Look for a firewall or sandbox that forbids TCP over loopback.", findings);
-  report_carrier(carrier, findings);
+  if (!outcome.wrong.empty()) return;
+  report_carrier(outcome.carrier, findings);
+  report_heap(outcome.heap, findings);
 }
 
 void try_peer(const std::filesystem::path& folder, const std::string& host, std::uint16_t port,
               Findings& findings) {
-  ask(folder, host, fmt::format("{}", port),
+  (void)ask(
+      folder, host, fmt::format("{}", port),
       fmt::format(
           "Run `weft doctor --serve` there, and let the firewalls between pass TCP port {} and the "
           "ports of your program.",

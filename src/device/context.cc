@@ -45,6 +45,7 @@ Context::Context(Device& device) : device_(device) {
   extended_.sz = sizeof(verbs_context);
   set_operations(extended_);
   device_.add(this);
+  if (!device_.engine().simulated()) HeapMemory::start(device_.settings());
 }
 
 Context::~Context() {
@@ -197,6 +198,7 @@ ibv_mr* Context::register_memory(ProtectionDomain& domain, void* address, std::s
   region->iova = (access & IBV_ACCESS_ZERO_BASED) ? 0 : iova;
   region->base = static_cast<std::byte*>(address);
   region->length_bytes = length_bytes;
+  if (!region->on_demand()) region->heap = HeapMemory(address, length_bytes);
   return add_region(std::move(region), domain);
 }
 
@@ -286,6 +288,7 @@ int Context::reregister_memory(ibv_mr* mr, const Reregistration& wanted) {
     region.length_bytes = wanted.length_bytes;
     mr->length = to_size(wanted.length_bytes);
     region.base = static_cast<std::byte*>(wanted.address);
+    region.heap = HeapMemory(wanted.address, wanted.length_bytes);
     const auto named = reinterpret_cast<std::uintptr_t>(wanted.address);
     region.iova = (access & IBV_ACCESS_ZERO_BASED) ? 0 : named;
   }

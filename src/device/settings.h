@@ -35,6 +35,14 @@ enum class SameHost : std::uint8_t {
   required,   // connections that would stay on TCP fail
 };
 
+// Which allocations of the program are made where processes of this host can map them, if `weft
+// run` has loaded the shared heap.
+enum class SharedHeapMode : std::uint8_t {
+  off,
+  aligned,  // those with the alignment of a page
+  all,      // large ones as well
+};
+
 // What peers that are not connected yet can make the device hold: see limits.h.
 struct StrangerLimits {
   std::size_t half_open = limits::max_half_open;
@@ -55,6 +63,8 @@ struct Settings {
   std::string stats_path;    // file for counters; empty: none
   std::string trace_path;    // file for the spans of requests; empty: none
   SameHost same_host = SameHost::automatic;
+  SharedHeapMode shared_heap = SharedHeapMode::aligned;
+  std::size_t shared_heap_bytes = limits::shared_heap_bytes;
   bool verbose = false;           // print how each connection moves its data
   bool other_users = false;       // accept pairings from processes of other users of this host
   bool strict = false;            // behave like adapters where the device could do better

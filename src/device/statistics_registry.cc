@@ -52,6 +52,7 @@ StatisticsRegistry::CompletionQueueEntry entry_of(CompletionQueue& queue,
 StatisticsRegistry::MemoryRegionEntry entry_of(const Region& region) {
   return {.lkey = region.mr.lkey,
           .bytes = region.length_bytes,
+          .shared = region.file_name().valid(),
           .counters = Context::of(region.mr.context)->grants().counters(region)};
 }
 

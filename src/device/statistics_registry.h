@@ -41,6 +41,7 @@ class StatisticsRegistry {
   struct MemoryRegionEntry {
     std::uint32_t lkey = 0;
     std::uint64_t bytes = 0;
+    bool shared = false;  // peers on this host can map it
     bool destroyed = false;
     MemoryRegionCounters counters;
   };

@@ -75,6 +75,29 @@ bool read_same_host(std::string_view value, Settings& settings) {
   return true;
 }
 
+bool read_shared_heap(std::string_view value, Settings& settings) {
+  if (value == "off") {
+    settings.shared_heap = device::SharedHeapMode::off;
+  } else if (value == "aligned") {
+    settings.shared_heap = device::SharedHeapMode::aligned;
+  } else if (value == "all") {
+    settings.shared_heap = device::SharedHeapMode::all;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+bool read_shared_heap_limit(std::string_view value, Settings& settings) {
+  constexpr std::size_t mib = std::size_t{1} << 20;
+  std::size_t limit = 0;
+  const auto [end, failed] = std::from_chars(value.data(), value.data() + value.size(), limit);
+  if (failed != std::errc() || end != value.data() + value.size()) return false;
+  if (limit == 0 || limit > SIZE_MAX / mib) return false;
+  settings.shared_heap_bytes = limit * mib;
+  return true;
+}
+
 bool read_personality(std::string_view value, Settings& settings) {
   if (value == "roce") {
     settings.personality = device::Personality::roce;
@@ -263,6 +286,16 @@ constexpr std::array table{
              "copy between the processes where that is possible, otherwise they stay on TCP. off: "
              "they use TCP. require: connections that would stay on TCP fail.",
              read_same_host},
+    Variable{"WEFT_SHARED_HEAP", "aligned", "off, aligned or all",
+             "With `weft run`: which memory of a program is allocated where processes of the same "
+             "user on this host can map it, so that they access it without a system call. aligned: "
+             "page-aligned memory, as programs allocate for RDMA. all: also blocks of 64 KiB and "
+             "more. Only what is allocated after the program has opened the device.",
+             read_shared_heap},
+    Variable{"WEFT_SHARED_HEAP_LIMIT", "256", "a number of MiB",
+             "How much memory WEFT_SHARED_HEAP concerns at most. It is copied when the program "
+             "calls fork().",
+             read_shared_heap_limit},
     Variable{
         "WEFT_STRICT", "0", on_or_off,
         "1: behaves like adapters where the device could do better, for tests of programs. With "

@@ -62,9 +62,10 @@ std::string object(const StatisticsRegistry::CompletionQueueEntry& entry) {
 
 std::string object(const StatisticsRegistry::MemoryRegionEntry& entry) {
   const MemoryRegionCounters& c = entry.counters;
-  return fmt::format(R"({{"lkey": {}, "bytes": {}, "destroyed": {}, {}, {}, {}}})", entry.lkey,
-                     entry.bytes, entry.destroyed, traffic("peer_writes", c.peer_writes),
-                     traffic("peer_reads", c.peer_reads), traffic("peer_atomics", c.peer_atomics));
+  return fmt::format(R"({{"lkey": {}, "bytes": {}, "shared": {}, "destroyed": {}, {}, {}, {}}})",
+                     entry.lkey, entry.bytes, entry.shared, entry.destroyed,
+                     traffic("peer_writes", c.peer_writes), traffic("peer_reads", c.peer_reads),
+                     traffic("peer_atomics", c.peer_atomics));
 }
 
 // The text as a JSON string. It has no line ends and no other control characters.

@@ -47,6 +47,15 @@ class Doctor(unittest.TestCase):
             self.assertIn(found[subject]["health"], ("ok", "note"), subject)
         self.assertIn("weft0", found["device"]["sentence"])
 
+    def test_it_shows_whether_there_is_a_shared_heap(self):
+        found = findings(doctor("--json"))
+        if found["same host"]["health"] == "ok":
+            self.assertIn("system call", found["shared heap"]["sentence"])
+        self.assertNotIn("shared heap", findings(doctor("--json", WEFT_SHARED_HEAP="off")))
+        tiny = findings(doctor("--json", WEFT_SHARED_HEAP_LIMIT="1000000000000"))["shared heap"]
+        self.assertEqual(tiny["health"], "note")
+        self.assertIn("the shared heap is off: its limit is too high.", tiny["sentence"])
+
     def test_it_shows_whether_one_host_needs_tcp(self):
         found = findings(doctor("--json"))["same host"]
         if found["health"] == "ok":

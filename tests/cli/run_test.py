@@ -104,6 +104,24 @@ class Run(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("--sockets=fallback", done.stderr)
 
+    def test_the_shared_heap_is_preloaded(self):
+        libraries.needs_plain_libraries()
+        node = f"{libraries.FOLDER}/libweft-node.so"
+        heap = f"{libraries.FOLDER}/libweft-shared-heap.so"
+        self.assertIn(f"LD_PRELOAD={heap}:{node}", weft("run", "env").stdout.splitlines())
+        done = weft("run", "env", LD_PRELOAD="libc.so.6")
+        self.assertIn(f"LD_PRELOAD={heap}:libc.so.6:{node}", done.stdout.splitlines())
+        for options in (("--shared-heap", "off"), ("--sockets",)):
+            self.assertNotIn(heap, weft("run", *options, "env").stdout)
+        done = weft("run", "--sockets", "--shared-heap", "all", "env")
+        self.assertIn(heap, done.stdout)
+        self.assertIn("WEFT_SHARED_HEAP=all", done.stdout.splitlines())
+        for variable, value in (("WEFT_SHARED_HEAP", "some"), ("WEFT_SHARED_HEAP_LIMIT", "0"),
+                                ("WEFT_SHARED_HEAP_LIMIT", "1G")):
+            done = weft("run", "env", **{variable: value})
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(f"{variable}={value}: must be", done.stderr)
+
     def test_the_node_of_the_device_is_there(self):
         libraries.needs_plain_libraries()
         node = "/dev/infiniband/uverbs0"

@@ -55,6 +55,7 @@ import rsockets  # noqa: F401
 import rpma  # noqa: F401
 import sandboxes  # noqa: F401
 import services  # noqa: F401
+import shared_heap  # noqa: F401
 import shared_ports  # noqa: F401
 import sockets  # noqa: F401
 import sources  # noqa: F401

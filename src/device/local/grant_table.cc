@@ -84,7 +84,7 @@ void GrantTable::publish(const Region& region) {
     store(grant.iova, region.iova);
     store(grant.base, reinterpret_cast<std::uint64_t>(region.base));
     store(grant.length_bytes, region.length_bytes);
-    const FileName file = region.file ? region.file->name() : FileName();
+    const FileName file = region.file_name();
     store(grant.file, static_cast<std::uint32_t>(file.descriptor + 1));
     store(grant.inode, file.inode);
     store(grant.file_offset_bytes, file.offset_bytes);

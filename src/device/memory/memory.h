@@ -20,12 +20,13 @@
 #include "base/kernel_random.h"
 #include "device/adapter.h"
 #include "device/memory/context_file.h"
+#include "device/memory/file_memory.h"
+#include "device/memory/heap_memory.h"
 #include "iwarp/host.h"
 #include "weft/counters.hpp"
 
 namespace weft::device {
 
-class FileMemory;
 class GrantTable;
 class MemoryWindow;
 class NullMemory;
@@ -81,12 +82,15 @@ struct Region : KeptMemory {
   std::atomic<int> windows{0};         // windows that are bound to this region
   NullMemory* null = nullptr;          // set for a null region
   std::shared_ptr<FileMemory> file;    // set for memory of a file, which the device has mapped
+  HeapMemory heap;                     // set for memory of the process's shared heap
   std::atomic<int>* holder = nullptr;  // user count of the device memory that it refers to
   std::atomic<bool> leaving{false};    // set while it is deregistered or changed: no bind
   Listed listed;                       // in the context's file, for other processes
   RegionCounters counters;
   Counted counted;  // of the adapter's regions or windows
 
+  // Where peers on this host can map it; not valid if they cannot.
+  [[nodiscard]] FileName file_name() const { return file ? file->name() : heap.name(); }
   [[nodiscard]] bool on_demand() const { return (access & IBV_ACCESS_ON_DEMAND) != 0; }
   [[nodiscard]] static Region* of(ibv_mr* mr) { return reinterpret_cast<Region*>(mr); }
 };
