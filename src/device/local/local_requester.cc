@@ -46,6 +46,7 @@ std::uint8_t flags_of(const WorkRequest& work) {
 
 // Writes that may wait are kept, so that they share a system call.
 void LocalRequester::post(const WorkRequest& work, bool more) {
+  if (write_mapped(work)) return;
   const bool waits = more && is_small_write(work) && !is_mapped(work);
   if (!waits && pending_.empty() && !failure_ && execute(work) == Outcome::done) return;
   pending_.emplace_back(work);
@@ -399,6 +400,29 @@ GrantView::Found LocalRequester::look_up(const WorkRequest& work, std::uint32_t 
                                        .length_bytes = length_bytes_,
                                        .needed = right},
                                       known_);
+}
+
+// The shortest way of a Write, where the last region was memory that both processes map. False: it
+// goes the usual way, from its beginning; a part of it may have been placed.
+bool LocalRequester::write_mapped(const WorkRequest& work) {
+  if (work.operation != Operation::write || known_.stag != work.rkey || !known_.file.valid() ||
+      !pending_.empty() || failure_ || !connection_.peer_is_open() || !gather(work) ||
+      length_bytes_ == 0) {
+    return false;
+  }
+  const auto found = look_up(work, IBV_ACCESS_REMOTE_WRITE);
+  const std::uint32_t granted = connection_.peer().access.load(std::memory_order_relaxed);
+  if (!found.known || found.fault != Fault::none || (granted & IBV_ACCESS_REMOTE_WRITE) == 0) {
+    return false;
+  }
+  std::byte* const at = mapped_.find(found);
+  if (!at) return false;
+  const auto result = mapped_.write(found, at, local_);
+  if (result == MappedAccess::Result::withdrawn) known_ = {};
+  if (result != MappedAccess::Result::done) return false;
+  counts_.add(found, RemoteRight::write, length_bytes_);
+  (void)complete(work, Status::success);
+  return true;
 }
 
 // A Write to memory that is mapped here needs no system call, so it shares none.

@@ -87,6 +87,7 @@ class LocalRequester {
   [[nodiscard]] Outcome execute_read(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome access_directly(const iwarp::WorkRequest& work, std::uint32_t right);
   [[nodiscard]] GrantView::Found look_up(const iwarp::WorkRequest& work, std::uint32_t right);
+  [[nodiscard]] bool write_mapped(const iwarp::WorkRequest& work);
   [[nodiscard]] bool is_mapped(const iwarp::WorkRequest& work);
   [[nodiscard]] int transfer(const GrantView::Found& found, iwarp::RemoteRight right);
   [[nodiscard]] Outcome execute_atomic(const iwarp::WorkRequest& work);
