@@ -115,13 +115,14 @@ class Bench:
                        "WEFT_PERSONALITY": "roce"}
         return lambda: float(output_of(command, environment).split()[-1])
 
-    def perftest(self, program, size, count, *options, same_host, column, crc=True):
-        """A program of perftest under `weft run`. `column`: of the line of results, from 0."""
+    def perftest(self, program, size, count, *options, same_host, column, crc=True, heap="off"):
+        """A program of perftest under `weft run`. `column`: of the line of results, from 0.
+        `heap`: of WEFT_SHARED_HEAP."""
         if not shutil.which(program):
             return None
         weft = [str(self.build / "bin" / "weft"), "run", "--quiet", "--"]
         environment = {"WEFT_SAME_HOST": "require" if same_host else "off",
-                       "WEFT_CRC": "1" if crc else "0"}
+                       "WEFT_CRC": "1" if crc else "0", "WEFT_SHARED_HEAP": heap}
 
         def measure():
             port = free_port()
@@ -186,6 +187,9 @@ def one_host_rows(bench):
     yield Row("write of 64 B seen in memory, half round trip", "us", False,
               "stores to shared memory", memory,
               {"Weft, memory that both map": bench.mapped("write-latency", 64, 200_000),
+               "Weft, shared heap (ib_write_lat)":
+                   perftest("ib_write_lat", 64, 200_000, same_host=True, column=TYPICAL,
+                            heap="aligned"),
                "Weft, ordinary memory (ib_write_lat)":
                    perftest("ib_write_lat", 64, 50_000, same_host=True, column=TYPICAL),
                "Weft over TCP (ib_write_lat)":
@@ -198,11 +202,17 @@ def one_host_rows(bench):
                    perftest("ib_send_lat", 64, 100_000, same_host=True, column=AVERAGE),
                "UCX tag (posix, cma)": bench.ucx("tag_lat", 64, 200_000, UCX_TYPICAL)})
     yield Row("read of 64 B", "us", False, "a call of process_vm_writev", lambda: 1 / calls(),
-              {"Weft, ordinary memory (ib_read_lat)":
+              {"Weft, shared heap (ib_read_lat)":
+                   perftest("ib_read_lat", 64, 200_000, same_host=True, column=TYPICAL,
+                            heap="aligned"),
+               "Weft, ordinary memory (ib_read_lat)":
                    perftest("ib_read_lat", 64, 50_000, same_host=True, column=TYPICAL)})
     yield Row("writes of 64 B, one post each", "M/s", True, "calls of process_vm_writev", calls,
               {"Weft, memory that both map":
                    scaled(bench.mapped("write-rate", 64, 1_000_000), 1e-6),
+               "Weft, shared heap (ib_write_bw)":
+                   perftest("ib_write_bw", 64, 1_000_000, same_host=True, column=MESSAGES,
+                            heap="aligned"),
                "Weft, ordinary memory (ib_write_bw)":
                    perftest("ib_write_bw", 64, 200_000, same_host=True, column=MESSAGES),
                "Weft over TCP (ib_write_bw)":
@@ -212,6 +222,9 @@ def one_host_rows(bench):
     yield Row("writes of 64 B, lists of 32", "M/s", True, "calls of process_vm_writev", calls,
               {"Weft, memory that both map":
                    scaled(bench.mapped("write-rate", 64, 3_200_000, "--list", "32"), 1e-6),
+               "Weft, shared heap (ib_write_bw -l 32)":
+                   perftest("ib_write_bw", 64, 3_200_000, "-l", "32", same_host=True,
+                            column=MESSAGES, heap="aligned"),
                "Weft, ordinary memory (ib_write_bw -l 32)":
                    perftest("ib_write_bw", 64, 320_000, "-l", "32", same_host=True,
                             column=MESSAGES)})
@@ -230,6 +243,12 @@ def one_host_rows(bench):
                        scaled(bench.limit("copy-rate", size, count), gigabytes),
                    "Weft, memory that both map":
                        scaled(bench.mapped("write-rate", size, count), gigabytes),
+                   "Weft, shared heap (ib_write_bw)":
+                       scaled(perftest("ib_write_bw", size, count, same_host=True,
+                                       column=BANDWIDTH, heap="aligned"), mebibytes),
+                   "Weft, shared heap, reads (ib_read_bw)":
+                       scaled(perftest("ib_read_bw", size, count, same_host=True,
+                                       column=BANDWIDTH, heap="aligned"), mebibytes),
                    "Weft, ordinary memory (ib_write_bw)":
                        scaled(perftest("ib_write_bw", size, count, same_host=True,
                                        column=BANDWIDTH), mebibytes),
