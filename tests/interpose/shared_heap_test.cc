@@ -52,8 +52,8 @@ class Heap : public testing::Test {
         std::count_if(pages.begin(), pages.end(), [](unsigned char each) { return each & 1; }));
   }
 
-  // Never destroyed, as in programs: its addresses stay reserved.
-  SharedHeap* heap_ = new SharedHeap;
+  // Its addresses stay reserved, as in programs.
+  std::unique_ptr<SharedHeap> heap_ = std::make_unique<SharedHeap>();
 };
 
 TEST_F(Heap, WhatDoesNotFitIsLeftToOthers) {
@@ -248,7 +248,7 @@ TEST_F(Heap, NothingIsServedWithTooLowALimitOnFiles) {
   rlimit low = before;
   low.rlim_cur = mib;
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &low), 0);
-  auto* const other = new SharedHeap;
+  const auto other = std::make_unique<SharedHeap>();
   EXPECT_NE(other->start({.limit_bytes = 4 * mib}), nullptr);
   EXPECT_EQ(other->allocate(page, page), nullptr);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
