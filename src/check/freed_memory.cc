@@ -11,8 +11,8 @@
 
 #include "base/heap_hooks.h"
 #include "check/checker.h"
+#include "check/describing.h"
 #include "check/memory_of_requests.h"
-#include "check/posting.h"
 
 namespace weft::check {
 namespace {

@@ -3,10 +3,17 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstdint>
+
 #include "check/checker.h"
 #include "provider/table.h"
 
 namespace weft::check {
+
+// The device's own functions.
+[[nodiscard]] inline const provider::Table& table_below() {
+  return *checker().below.table;
+}
 
 void hook_devices(provider::Table& table);
 void hook_memory(provider::Table& table);
@@ -21,6 +28,9 @@ int arm(ibv_cq* cq, int solicited_only);
 void hook_context(ibv_context* context);
 void hook_memory_of(verbs_context& context);
 void hook_queues_of(verbs_context& context);
+// Notes a region whose address in the program is not known, so that no access to it is checked.
+void note_unplaced_region(Call& call, const ibv_mr& mr, const ibv_pd* domain);
+void forget_region(Call& call, std::uint32_t key);
 // Notes a queue pair that was made in another way than by the table.
 void note_queue_pair(Call& call, ibv_qp* qp, bool signal_all, bool implied);
 // Before a queue pair is destroyed: what it leaves undone.

@@ -7,10 +7,6 @@
 namespace weft::check {
 namespace {
 
-const provider::Table& below() {
-  return *checker().below.table;
-}
-
 // The objects of an id, before and after a call that makes or destroys some.
 struct QueuesOf {
   explicit QueuesOf(const rdma_cm_id* id)
@@ -50,7 +46,7 @@ void note_queues(Call& call, const rdma_cm_id* id, const QueuesOf& before, bool 
   }
   if (id->qp && id->qp != before.qp) {
     note_queue_pair(call, id->qp, signal_all, false);
-    if (ibv_qp_ex* extended = below().qp_to_qp_ex(id->qp)) hook_batches(*extended);
+    if (ibv_qp_ex* extended = table_below().qp_to_qp_ex(id->qp)) hook_batches(*extended);
   }
 }
 
@@ -74,7 +70,7 @@ void forget_queues(Call& call, const QueuesOf& before, const QueuesOf& after) {
 int id_create_qp(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* attributes) {
   Call call("rdma_create_qp");
   const QueuesOf before(id);
-  const int failed = below().id_create_qp(id, pd, attributes);
+  const int failed = table_below().id_create_qp(id, pd, attributes);
   if (failed == 0) note_queues(call, id, before, attributes->sq_sig_all != 0);
   return failed;
 }
@@ -82,7 +78,7 @@ int id_create_qp(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* attributes) {
 int id_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* attributes) {
   Call call("rdma_create_qp_ex");
   const QueuesOf before(id);
-  const int failed = below().id_create_qp_ex(id, attributes);
+  const int failed = table_below().id_create_qp_ex(id, attributes);
   if (failed == 0) note_queues(call, id, before, attributes->sq_sig_all != 0);
   return failed;
 }
@@ -91,14 +87,14 @@ void id_destroy_qp(rdma_cm_id* id) {
   Call call("rdma_destroy_qp");
   const QueuesOf before(id);
   if (before.qp) check_queue_pair_end(call, before.qp);
-  below().id_destroy_qp(id);
+  table_below().id_destroy_qp(id);
   forget_queues(call, before, QueuesOf(id));
 }
 
 int id_create_srq(rdma_cm_id* id, ibv_pd* pd, ibv_srq_init_attr* attributes) {
   Call call("rdma_create_srq");
   const QueuesOf before(id);
-  const int failed = below().id_create_srq(id, pd, attributes);
+  const int failed = table_below().id_create_srq(id, pd, attributes);
   if (failed == 0) note_queues(call, id, before, false);
   return failed;
 }
@@ -106,7 +102,7 @@ int id_create_srq(rdma_cm_id* id, ibv_pd* pd, ibv_srq_init_attr* attributes) {
 int id_create_srq_ex(rdma_cm_id* id, ibv_srq_init_attr_ex* attributes) {
   Call call("rdma_create_srq_ex");
   const QueuesOf before(id);
-  const int failed = below().id_create_srq_ex(id, attributes);
+  const int failed = table_below().id_create_srq_ex(id, attributes);
   if (failed == 0) note_queues(call, id, before, false);
   return failed;
 }
@@ -114,14 +110,14 @@ int id_create_srq_ex(rdma_cm_id* id, ibv_srq_init_attr_ex* attributes) {
 void id_destroy_srq(rdma_cm_id* id) {
   Call call("rdma_destroy_srq");
   const QueuesOf before(id);
-  below().id_destroy_srq(id);
+  table_below().id_destroy_srq(id);
   forget_queues(call, before, QueuesOf(id));
 }
 
 // With a protection domain and attributes, rdma_create_ep(3) makes the queue pair as well.
 int create_ep(rdma_cm_id** id, rdma_addrinfo* info, ibv_pd* pd, ibv_qp_init_attr* attributes) {
   Call call("rdma_create_ep");
-  const int failed = below().create_ep(id, info, pd, attributes);
+  const int failed = table_below().create_ep(id, info, pd, attributes);
   if (failed != 0) return failed;
   call.made({.kind = Kind::id, .handle = *id});
   QueuesOf none(*id);
@@ -141,13 +137,13 @@ void destroy_ep(rdma_cm_id* id) {
   none.srq = nullptr;
   forget_queues(call, before, none);
   call.destroyed(id);
-  below().destroy_ep(id);
+  table_below().destroy_ep(id);
 }
 
 // The new id has a queue pair if the listener was made with attributes.
 int get_request(rdma_cm_id* listener, rdma_cm_id** id) {
   Call call("rdma_get_request");
-  const int failed = below().get_request(listener, id);
+  const int failed = table_below().get_request(listener, id);
   if (failed != 0) return failed;
   call.made({.kind = Kind::id, .handle = *id});
   QueuesOf none(*id);
@@ -159,7 +155,7 @@ int get_request(rdma_cm_id* listener, rdma_cm_id** id) {
 
 int create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context, rdma_port_space space) {
   Call call("rdma_create_id");
-  const int failed = below().create_id(channel, id, context, space);
+  const int failed = table_below().create_id(channel, id, context, space);
   if (failed == 0) {
     Object object{.kind = Kind::id, .handle = *id};
     if (channel) object.uses.push_back(channel);
@@ -172,7 +168,7 @@ int destroy_id(rdma_cm_id* id) {
   Call call("rdma_destroy_id");
   if (!call.may_use(id)) return errno = EINVAL, -1;
   check_events_acknowledged(call, id);
-  const int failed = below().destroy_id(id);
+  const int failed = table_below().destroy_id(id);
   if (failed == 0) call.destroyed(id);
   return failed;
 }
@@ -180,7 +176,7 @@ int destroy_id(rdma_cm_id* id) {
 int migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
   Call call("rdma_migrate_id");
   if (!call.may_use(id) || (channel && !call.may_use(channel))) return errno = EINVAL, -1;
-  const int failed = below().migrate_id(id, channel);
+  const int failed = table_below().migrate_id(id, channel);
   if (failed != 0) return failed;
   const std::lock_guard lock(checker().mutex);
   checker().objects.set_used(id, channel);
@@ -189,7 +185,7 @@ int migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
 
 rdma_event_channel* create_event_channel() {
   Call call("rdma_create_event_channel");
-  rdma_event_channel* const channel = below().create_event_channel();
+  rdma_event_channel* const channel = table_below().create_event_channel();
   if (channel) call.made({.kind = Kind::event_channel, .handle = channel});
   return channel;
 }
@@ -198,7 +194,7 @@ rdma_event_channel* create_event_channel() {
 rdma_event_channel* create_event_channel_on(ibv_context* context) {
   Call call("rdma_create_event_channel");
   if (!call.may_use(context)) return errno = EINVAL, nullptr;
-  rdma_event_channel* const channel = below().create_event_channel_on(context);
+  rdma_event_channel* const channel = table_below().create_event_channel_on(context);
   if (channel) call.made({.kind = Kind::event_channel, .handle = channel});
   return channel;
 }
@@ -207,7 +203,7 @@ void destroy_event_channel(rdma_event_channel* channel) {
   Call call("rdma_destroy_event_channel");
   if (!call.may_use(channel)) return;
   call.refused(channel);
-  below().destroy_event_channel(channel);
+  table_below().destroy_event_channel(channel);
   call.destroyed(channel);
 }
 
@@ -244,23 +240,23 @@ int ack_cm_event(rdma_cm_event* event) {
     const std::lock_guard lock(checker().mutex);
     checker().events.acknowledged(owner_of(*event));
   }
-  return below().ack_cm_event(event);
+  return table_below().ack_cm_event(event);
 }
 
 int bind_addr(rdma_cm_id* id, sockaddr* address) {
-  const int failed = below().bind_addr(id, address);
+  const int failed = table_below().bind_addr(id, address);
   if (failed == 0) hook_context(id->verbs);
   return failed;
 }
 
 int resolve_addr(rdma_cm_id* id, sockaddr* source, sockaddr* destination, int timeout_ms) {
-  const int failed = below().resolve_addr(id, source, destination, timeout_ms);
+  const int failed = table_below().resolve_addr(id, source, destination, timeout_ms);
   if (failed == 0) hook_context(id->verbs);
   return failed;
 }
 
 ibv_context** get_devices(int* count) {
-  ibv_context** const list = below().get_devices(count);
+  ibv_context** const list = table_below().get_devices(count);
   for (ibv_context** each = list; each && *each; ++each) hook_context(*each);
   return list;
 }

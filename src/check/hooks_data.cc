@@ -2,6 +2,7 @@
 #include "check/completion_checks.h"
 #include "check/hooks.h"
 #include "check/posting.h"
+#include "check/retiring.h"
 
 namespace weft::check {
 namespace {

@@ -1,13 +1,8 @@
 // Contexts, protection domains and memory: the calls of the table.
 #include "check/hooks.h"
-#include "check/posting.h"
 
 namespace weft::check {
 namespace {
-
-const provider::Table& below() {
-  return *checker().below.table;
-}
 
 void note_context(Call& call, ibv_context* context) {
   if (!context) return;
@@ -17,7 +12,7 @@ void note_context(Call& call, ibv_context* context) {
 
 ibv_context* open_device(ibv_device* device) {
   Call call("ibv_open_device");
-  ibv_context* const context = below().open_device(device);
+  ibv_context* const context = table_below().open_device(device);
   note_context(call, context);
   return context;
 }
@@ -25,7 +20,7 @@ ibv_context* open_device(ibv_device* device) {
 // A device of its own.
 ibv_context* open_configured(const DeviceOptions& options, std::string& why) {
   Call call("weft::verbs::open_own_device");
-  ibv_context* const context = below().open_configured(options, why);
+  ibv_context* const context = table_below().open_configured(options, why);
   note_context(call, context);
   return context;
 }
@@ -34,7 +29,7 @@ ibv_context* open_configured(const DeviceOptions& options, std::string& why) {
 int close_device(ibv_context* context) {
   Call call("ibv_close_device");
   if (!call.may_use(context)) return EINVAL;
-  const int failed = below().close_device(context);
+  const int failed = table_below().close_device(context);
   if (failed != 0) return failed;
   {
     const std::lock_guard lock(checker().mutex);
@@ -47,7 +42,7 @@ int close_device(ibv_context* context) {
 ibv_pd* alloc_pd(ibv_context* context) {
   Call call("ibv_alloc_pd");
   if (!call.may_use(context)) return errno = EINVAL, nullptr;
-  ibv_pd* const pd = below().alloc_pd(context);
+  ibv_pd* const pd = table_below().alloc_pd(context);
   if (pd) call.made({.kind = Kind::domain, .handle = pd, .uses = {context}});
   return pd;
 }
@@ -55,7 +50,7 @@ ibv_pd* alloc_pd(ibv_context* context) {
 int dealloc_pd(ibv_pd* pd) {
   Call call("ibv_dealloc_pd");
   if (!call.may_use(pd)) return EINVAL;
-  const int failed = below().dealloc_pd(pd);
+  const int failed = table_below().dealloc_pd(pd);
   if (failed == 0) call.destroyed(pd);
   if (failed == EBUSY) call.refused(pd);
   return failed;

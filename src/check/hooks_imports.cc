@@ -5,10 +5,6 @@
 namespace weft::check {
 namespace {
 
-const provider::Table& below() {
-  return *checker().below.table;
-}
-
 bool is_known(const void* object) {
   const std::lock_guard lock(checker().mutex);
   return checker().objects.find(object) != nullptr;
@@ -23,7 +19,7 @@ void note_foreign(Call& call, const Object& object) {
 
 ibv_context* import_device(int descriptor) {
   Call call("ibv_import_device");
-  ibv_context* const context = below().import_device(descriptor);
+  ibv_context* const context = table_below().import_device(descriptor);
   if (!context) return context;
   if (is_known(context)) {
     const std::lock_guard lock(checker().mutex);
@@ -38,7 +34,7 @@ ibv_context* import_device(int descriptor) {
 ibv_pd* import_pd(ibv_context* context, std::uint32_t handle) {
   Call call("ibv_import_pd");
   if (!call.may_use(context)) return errno = EINVAL, nullptr;
-  ibv_pd* const pd = below().import_pd(context, handle);
+  ibv_pd* const pd = table_below().import_pd(context, handle);
   if (pd && !is_known(pd)) {
     note_foreign(call, {.kind = Kind::domain, .handle = pd, .uses = {context}});
   }
@@ -59,24 +55,16 @@ void unimport_pd(ibv_pd* pd) {
   Call call("ibv_unimport_pd");
   if (!call.may_use(pd)) return;
   give_up(call, pd);
-  below().unimport_pd(pd);
+  table_below().unimport_pd(pd);
 }
 
-// The program's address of an imported region is not known, and its accesses are not checked.
 ibv_mr* import_mr(ibv_pd* pd, std::uint32_t handle) {
   Call call("ibv_import_mr");
   if (!call.may_use(pd)) return errno = EINVAL, nullptr;
-  ibv_mr* const mr = below().import_mr(pd, handle);
+  ibv_mr* const mr = table_below().import_mr(pd, handle);
   if (!mr || is_known(mr)) return mr;
   note_foreign(call, {.kind = Kind::region, .handle = mr, .number = mr->lkey, .uses = {pd}});
-  const StackId stack = call.stack();
-  const std::lock_guard lock(checker().mutex);
-  checker().regions.add({.mr = mr,
-                         .domain = pd,
-                         .key = mr->lkey,
-                         .access = IBV_ACCESS_LOCAL_WRITE,
-                         .any_address = true,
-                         .made = stack});
+  note_unplaced_region(call, *mr, pd);
   return mr;
 }
 
@@ -85,11 +73,8 @@ void unimport_mr(ibv_mr* mr) {
   if (!call.may_use(mr)) return;
   const std::uint32_t key = mr->lkey;
   const bool gone = give_up(call, mr);
-  below().unimport_mr(mr);
-  if (!gone) return;
-  const StackId stack = call.stack();
-  const std::lock_guard lock(checker().mutex);
-  checker().regions.remove(key, stack);
+  table_below().unimport_mr(mr);
+  if (gone) forget_region(call, key);
 }
 
 }  // namespace

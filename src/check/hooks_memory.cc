@@ -1,14 +1,10 @@
 // Memory regions: the calls of the table, and those that verbs.h makes through the context.
 #include "check/hooks.h"
 #include "check/memory_of_requests.h"
-#include "check/posting.h"
+#include "check/posted_regions.h"
 
 namespace weft::check {
 namespace {
-
-const provider::Table& below() {
-  return *checker().below.table;
-}
 
 // `memory`: where the region's first byte is in this process, 0 if nowhere.
 void note_region(Call& call, const ibv_mr* mr, std::uint64_t first, std::uint64_t memory,
@@ -40,7 +36,7 @@ std::uint64_t to_number(const void* address) {
 ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, int access) {
   Call call("ibv_reg_mr");
   if (!call.may_use(pd)) return errno = EINVAL, nullptr;
-  ibv_mr* const mr = below().reg_mr(pd, address, length, access);
+  ibv_mr* const mr = table_below().reg_mr(pd, address, length, access);
   note_region(call, mr, to_number(address), to_number(address), static_cast<unsigned>(access));
   return mr;
 }
@@ -49,7 +45,7 @@ ibv_mr* reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uint64_
                      unsigned access) {
   Call call("ibv_reg_mr_iova");
   if (!call.may_use(pd)) return errno = EINVAL, nullptr;
-  ibv_mr* const mr = below().reg_mr_iova2(pd, address, length, iova, access);
+  ibv_mr* const mr = table_below().reg_mr_iova2(pd, address, length, iova, access);
   note_region(call, mr, iova, to_number(address), access);
   return mr;
 }
@@ -63,7 +59,7 @@ ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std:
                       int fd, int access) {
   Call call("ibv_reg_dmabuf_mr");
   if (!call.may_use(pd)) return errno = EINVAL, nullptr;
-  ibv_mr* const mr = below().reg_dmabuf_mr(pd, offset, length, iova, fd, access);
+  ibv_mr* const mr = table_below().reg_dmabuf_mr(pd, offset, length, iova, fd, access);
   note_region(call, mr, iova, 0, static_cast<unsigned>(access));
   return mr;
 }
@@ -77,7 +73,7 @@ int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t lengt
     const std::lock_guard lock(state.mutex);
     if (const MemoryRegion* known = state.regions.find(mr->lkey)) old = *known;
   }
-  const int failed = below().rereg_mr(mr, flags, pd, address, length, access);
+  const int failed = table_below().rereg_mr(mr, flags, pd, address, length, access);
   if (failed != 0 || !old.mr) return failed;
   const bool moved = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
   const unsigned rights =
@@ -99,7 +95,7 @@ void forget_watched(const ibv_mr& mr) {
 }
 
 int dereg_mr(ibv_mr* mr) {
-  if (!mr) return below().dereg_mr(mr);
+  if (!mr) return table_below().dereg_mr(mr);
   Call call("ibv_dereg_mr");
   if (!call.may_use(mr)) return EINVAL;
   check_deregistration(call, *mr);
@@ -107,14 +103,11 @@ int dereg_mr(ibv_mr* mr) {
   const std::uint32_t key = mr->lkey;
   checker().polled_writes.remove(mr);
   forget_watched(*mr);
-  const int failed = below().dereg_mr(mr);
+  const int failed = table_below().dereg_mr(mr);
   if (failed == EBUSY) call.refused(mr);
   if (failed != 0) return failed;
   call.destroyed(mr);
-  const StackId stack = call.stack();
-  Checker& state = checker();
-  const std::lock_guard lock(state.mutex);
-  state.regions.remove(key, stack);
+  forget_region(call, key);
   return failed;
 }
 
@@ -123,14 +116,7 @@ ibv_mr* alloc_null_mr(ibv_pd* pd) {
   ibv_mr* const mr = checker().below.extended.alloc_null_mr(pd);
   if (!mr) return mr;
   call.made({.kind = Kind::region, .handle = mr, .number = mr->lkey, .uses = {pd}});
-  const StackId stack = call.stack();
-  const std::lock_guard lock(checker().mutex);
-  checker().regions.add({.mr = mr,
-                         .domain = pd,
-                         .key = mr->lkey,
-                         .access = IBV_ACCESS_LOCAL_WRITE,
-                         .any_address = true,
-                         .made = stack});
+  note_unplaced_region(call, *mr, pd);
   return mr;
 }
 
@@ -161,6 +147,23 @@ int dealloc_mw(ibv_mw* window) {
 }
 
 }  // namespace
+
+void note_unplaced_region(Call& call, const ibv_mr& mr, const ibv_pd* domain) {
+  const StackId stack = call.stack();
+  const std::lock_guard lock(checker().mutex);
+  checker().regions.add({.mr = &mr,
+                         .domain = domain,
+                         .key = mr.lkey,
+                         .access = IBV_ACCESS_LOCAL_WRITE,
+                         .any_address = true,
+                         .made = stack});
+}
+
+void forget_region(Call& call, std::uint32_t key) {
+  const StackId stack = call.stack();
+  const std::lock_guard lock(checker().mutex);
+  checker().regions.remove(key, stack);
+}
 
 void hook_memory(provider::Table& table) {
   table.reg_mr = reg_mr;

@@ -4,19 +4,16 @@
 
 #include "check/completion_checks.h"
 #include "check/hooks.h"
-#include "check/posting.h"
+#include "check/refused_peer.h"
+#include "check/retiring.h"
 
 namespace weft::check {
 namespace {
 
-const provider::Table& below() {
-  return *checker().below.table;
-}
-
 ibv_comp_channel* create_comp_channel(ibv_context* context) {
   Call call("ibv_create_comp_channel");
   if (!call.may_use(context)) return errno = EINVAL, nullptr;
-  ibv_comp_channel* const channel = below().create_comp_channel(context);
+  ibv_comp_channel* const channel = table_below().create_comp_channel(context);
   if (channel) call.made({.kind = Kind::channel, .handle = channel, .uses = {context}});
   return channel;
 }
@@ -24,7 +21,7 @@ ibv_comp_channel* create_comp_channel(ibv_context* context) {
 int destroy_comp_channel(ibv_comp_channel* channel) {
   Call call("ibv_destroy_comp_channel");
   if (!call.may_use(channel)) return EINVAL;
-  const int failed = below().destroy_comp_channel(channel);
+  const int failed = table_below().destroy_comp_channel(channel);
   if (failed == 0) call.destroyed(channel);
   if (failed == EBUSY) call.refused(channel);
   return failed;
@@ -43,7 +40,7 @@ ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context, ibv_comp_
                   int vector) {
   Call call("ibv_create_cq");
   if (!call.may_use(context) || (channel && !call.may_use(channel))) return errno = EINVAL, nullptr;
-  ibv_cq* const cq = below().create_cq(context, entries, cq_context, channel, vector);
+  ibv_cq* const cq = table_below().create_cq(context, entries, cq_context, channel, vector);
   note_queue(call, cq);
   return cq;
 }
@@ -68,7 +65,7 @@ int destroy_cq(ibv_cq* cq) {
   check_unpolled(call, cq);
   check_acknowledged(call, cq);
   check_events_acknowledged(call, cq);
-  const int failed = below().destroy_cq(cq);
+  const int failed = table_below().destroy_cq(cq);
   if (failed == EBUSY) call.refused(cq);
   if (failed != 0) return failed;
   call.destroyed(cq);
@@ -80,7 +77,7 @@ int destroy_cq(ibv_cq* cq) {
 ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) {
   Call call("ibv_create_srq");
   if (!call.may_use(pd)) return errno = EINVAL, nullptr;
-  ibv_srq* const srq = below().create_srq(pd, attributes);
+  ibv_srq* const srq = table_below().create_srq(pd, attributes);
   if (!srq) return srq;
   call.made({.kind = Kind::shared_receive_queue, .handle = srq, .uses = {pd}});
   const std::lock_guard lock(checker().mutex);
@@ -92,7 +89,7 @@ int destroy_srq(ibv_srq* srq) {
   Call call("ibv_destroy_srq");
   if (!call.may_use(srq)) return EINVAL;
   check_events_acknowledged(call, srq);
-  const int failed = below().destroy_srq(srq);
+  const int failed = table_below().destroy_srq(srq);
   if (failed == EBUSY) call.refused(srq);
   if (failed != 0) return failed;
   call.destroyed(srq);
@@ -124,7 +121,7 @@ bool may_use(Call& call, ibv_pd* pd, const ibv_qp_init_attr& attributes) {
 ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
   Call call("ibv_create_qp");
   if (!may_use(call, pd, *attributes)) return errno = EINVAL, nullptr;
-  ibv_qp* const qp = below().create_qp(pd, attributes);
+  ibv_qp* const qp = table_below().create_qp(pd, attributes);
   if (qp) note_queue_pair(call, qp, attributes->sq_sig_all != 0, false);
   return qp;
 }
@@ -137,7 +134,7 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) {
 }
 
 ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) {
-  ibv_qp_ex* const extended = below().qp_to_qp_ex(qp);
+  ibv_qp_ex* const extended = table_below().qp_to_qp_ex(qp);
   if (extended) hook_batches(*extended);
   return extended;
 }
@@ -145,7 +142,7 @@ ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) {
 int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   Call call("ibv_modify_qp");
   if (!call.may_use(qp)) return EINVAL;
-  const int failed = below().modify_qp(qp, attributes, mask);
+  const int failed = table_below().modify_qp(qp, attributes, mask);
   // RESET forgets the requests, and their completions: ibv_modify_qp(3).
   if (failed == 0 && (mask & IBV_QP_STATE) != 0 && attributes->qp_state == IBV_QPS_RESET) {
     if (const auto account = account_of(qp)) forget_requests(*account);
@@ -159,13 +156,13 @@ int destroy_qp(ibv_qp* qp) {
   if (!call.may_use(qp)) return EINVAL;
   check_queue_pair_end(call, qp);
   forget_queue_pair(call, qp);
-  return below().destroy_qp(qp);
+  return table_below().destroy_qp(qp);
 }
 
 ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
   Call call("ibv_create_ah");
   if (!call.may_use(pd)) return errno = EINVAL, nullptr;
-  ibv_ah* const ah = below().create_ah(pd, attributes);
+  ibv_ah* const ah = table_below().create_ah(pd, attributes);
   if (ah) call.made({.kind = Kind::address_handle, .handle = ah, .uses = {pd}});
   return ah;
 }
@@ -173,7 +170,7 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
 ibv_ah* create_ah_from_wc(ibv_pd* pd, ibv_wc* completion, ibv_grh* grh, std::uint8_t port) {
   Call call("ibv_create_ah_from_wc");
   if (!call.may_use(pd)) return errno = EINVAL, nullptr;
-  ibv_ah* const ah = below().create_ah_from_wc(pd, completion, grh, port);
+  ibv_ah* const ah = table_below().create_ah_from_wc(pd, completion, grh, port);
   if (ah) call.made({.kind = Kind::address_handle, .handle = ah, .uses = {pd}});
   return ah;
 }
@@ -181,7 +178,7 @@ ibv_ah* create_ah_from_wc(ibv_pd* pd, ibv_wc* completion, ibv_grh* grh, std::uin
 int destroy_ah(ibv_ah* ah) {
   Call call("ibv_destroy_ah");
   if (!call.may_use(ah)) return EINVAL;
-  const int failed = below().destroy_ah(ah);
+  const int failed = table_below().destroy_ah(ah);
   if (failed == 0) call.destroyed(ah);
   return failed;
 }

@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "check/posting.h"
+#include "check/describing.h"
+#include "check/memory_of_requests.h"
 
 namespace weft::check {
 namespace {

@@ -1,11 +1,12 @@
 // The side that has refused its peer an access: which region it was, and what this side has
 // forgotten.
+#include "check/refused_peer.h"
+
 #include <fmt/format.h>
 
 #include <string_view>
 
 #include "check/memory_of_requests.h"
-#include "check/posting.h"
 
 namespace weft::check {
 namespace {
