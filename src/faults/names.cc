@@ -112,16 +112,20 @@ constexpr std::array errors{
     ValueName{"ETIMEDOUT", ETIMEDOUT},
 };
 
-// Those that queue pairs of today's transports report. Without success; see <infiniband/verbs.h>.
+// All but success; see <infiniband/verbs.h>. Some of them no adapter of today reports.
 constexpr std::array statuses{
-    ValueName{"LOC_LEN_ERR", 1},       ValueName{"LOC_QP_OP_ERR", 2},
-    ValueName{"LOC_PROT_ERR", 4},      ValueName{"WR_FLUSH_ERR", 5},
-    ValueName{"MW_BIND_ERR", 6},       ValueName{"BAD_RESP_ERR", 7},
-    ValueName{"LOC_ACCESS_ERR", 8},    ValueName{"REM_INV_REQ_ERR", 9},
-    ValueName{"REM_ACCESS_ERR", 10},   ValueName{"REM_OP_ERR", 11},
-    ValueName{"RETRY_EXC_ERR", 12},    ValueName{"RNR_RETRY_EXC_ERR", 13},
-    ValueName{"REM_ABORT_ERR", 16},    ValueName{"FATAL_ERR", 19},
-    ValueName{"RESP_TIMEOUT_ERR", 20}, ValueName{"GENERAL_ERR", 21},
+    ValueName{"LOC_LEN_ERR", 1},         ValueName{"LOC_QP_OP_ERR", 2},
+    ValueName{"LOC_EEC_OP_ERR", 3},      ValueName{"LOC_PROT_ERR", 4},
+    ValueName{"WR_FLUSH_ERR", 5},        ValueName{"MW_BIND_ERR", 6},
+    ValueName{"BAD_RESP_ERR", 7},        ValueName{"LOC_ACCESS_ERR", 8},
+    ValueName{"REM_INV_REQ_ERR", 9},     ValueName{"REM_ACCESS_ERR", 10},
+    ValueName{"REM_OP_ERR", 11},         ValueName{"RETRY_EXC_ERR", 12},
+    ValueName{"RNR_RETRY_EXC_ERR", 13},  ValueName{"LOC_RDD_VIOL_ERR", 14},
+    ValueName{"REM_INV_RD_REQ_ERR", 15}, ValueName{"REM_ABORT_ERR", 16},
+    ValueName{"INV_EECN_ERR", 17},       ValueName{"INV_EEC_STATE_ERR", 18},
+    ValueName{"FATAL_ERR", 19},          ValueName{"RESP_TIMEOUT_ERR", 20},
+    ValueName{"GENERAL_ERR", 21},        ValueName{"TM_ERR", 22},
+    ValueName{"TM_RNDV_INCOMPLETE", 23},
 };
 
 // Those of the device and its port.

@@ -175,6 +175,16 @@ TEST(RuleParser, RefusesActionsOfOtherPoints) {
   EXPECT_TRUE(error_of("PORT_ERR at send").starts_with("must be one of these at send"));
 }
 
+// IBV_WC_LOC_LEN_ERR to IBV_WC_TM_RNDV_INCOMPLETE
+TEST(Names, EachStatusButSuccessHasOne) {
+  const auto names = value_names(ActionKind::request_status);
+  ASSERT_EQ(names.size(), 23U);
+  for (std::int64_t status = 1; status <= 23; ++status) {
+    EXPECT_EQ(names[static_cast<std::size_t>(status) - 1].value, status);
+  }
+  EXPECT_EQ(only_rule("TM_RNDV_INCOMPLETE at send").action.value, 23);
+}
+
 TEST(Names, EachPointHasOneAndIsFound) {
   for (std::size_t i = 0; i < point_count; ++i) {
     const auto point = static_cast<Point>(i);

@@ -11,7 +11,8 @@ constexpr std::uint32_t invalid_key = 0;
 // The statuses that a device reports because of the responder's answer.
 bool peer_reports(ibv_wc_status status) {
   return status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_INV_REQ_ERR ||
-         status == IBV_WC_REM_OP_ERR || status == IBV_WC_REM_ABORT_ERR;
+         status == IBV_WC_REM_OP_ERR || status == IBV_WC_REM_ABORT_ERR ||
+         status == IBV_WC_REM_INV_RD_REQ_ERR;
 }
 
 // Copies the list, and makes sure that it contains a byte, because the keys of empty pieces are not
