@@ -37,9 +37,10 @@ FIRST_MARK = 0x3FFF0000
 SAME_COPIES = "glibc.cpu.hwcaps=-AVX,-AVX2,-AVX512F,-AVX512VL,-ERMS,-FSRM"
 # What faults on purpose, traces, `weft top` and checks consist of. Without them a path has only
 # branches around it, and no call.
-OFF = re.compile(r"\bcheck::|\bfaults::|\bDeviceFaults\b|\bStreamFaults\b|\bRequestFaults\b|"
-                 r"\bLateCompletions\b|\bRequestWatch\b|\bRequestLatencies\b|\bQueuePairTrace\b|"
-                 r"\bTraceFile\b|\bmove_shaped\b|\btrace_(waits|placed)\b|\bLiveServer\b")
+OFF = re.compile(r"\bcheck::|\bfaults::|\bDeviceFaults\b|\bStreamFaults\b|\bLateCompletions\b|"
+                 r"\bObservation\b|\bObserved(Stream|Local)Carrier\b|\bRequestWatch\b|"
+                 r"\bRequestLatencies\b|\bQueuePairTrace\b|\bTraceFile\b|\bmove_shaped\b|"
+                 r"_(observed|polled)\b|\bLiveServer\b")
 # Answered without the kernel outside of valgrind; and calls that are made at most every 10 ms.
 NO_CALLS = {"clock_gettime", "rt_sigaction", "rt_sigprocmask"}
 

@@ -146,7 +146,7 @@ TEST(Fault, AResetForgetsTheStatusOfARequestThatWasFlushed) {
   completions.drop();
   completions.send_slots().take();
   completions.add_send({.wr_id = 7, .status = iwarp::Status::local_protection});
-  ASSERT_TRUE(completions.publish());
+  ASSERT_EQ(completions.publish(), Completions::Published::all);
   EXPECT_EQ(pair.a.await().status, IBV_WC_LOC_PROT_ERR);
 }
 

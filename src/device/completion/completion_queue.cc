@@ -60,7 +60,8 @@ CompletionQueue::CompletionQueue(Context& context, int entries, void* user_conte
     : context_(context),
       counted_(context.device().adapter(), Capability::completion_queues),
       channel_(channel),
-      ring_(static_cast<std::size_t>(entries)) {
+      ring_(static_cast<std::size_t>(entries)),
+      notes_(context.device().trace() ? ring_.size() : 0) {
   cq_.context = context.verbs();
   cq_.channel = channel ? channel->verbs() : nullptr;
   cq_.cq_context = user_context;
@@ -95,8 +96,21 @@ int CompletionQueue::take(int entries, ibv_wc* completions) {
     completions[taken++] = pop().completion;
   }
   // The program has looked: completions that come later are not covered by the last event any more.
-  if (taken > 0) announced_ = 0;
+  if (taken > 0) {
+    announced_ = 0;
+    if (!notes_.empty()) [[unlikely]]
+      trace_polled(static_cast<std::size_t>(taken));
+  }
   return taken;
+}
+
+// What was taken just now is still in the ring, with mutex_ held.
+void CompletionQueue::trace_polled(std::size_t taken) {
+  for (std::size_t left = taken; left > 0; --left) {
+    const std::size_t at = (head_ + ring_.size() - left) % ring_.size();
+    const std::uint64_t number = notes_[at].trace;
+    if (number != 0) QueuePairTrace::polled(*context_.device().trace(), ring_[at], number);
+  }
 }
 
 // Must be called with mutex_ held: forget() must not come between taking a completion and freeing
@@ -107,8 +121,6 @@ Delivery& CompletionQueue::pop() {
   head_ = head_ + 1 == ring_.size() ? 0 : head_ + 1;
   --count_;
   ++counters_.polled;
-  if (oldest.trace != 0) [[unlikely]]
-    QueuePairTrace::polled(*context_.device().trace(), oldest);
   return oldest;
 }
 
@@ -137,11 +149,11 @@ std::uint32_t CompletionQueue::unfinished(const QueueSlots& slots) {
   return places;
 }
 
-// The time stamps have a ring of their own, so that plain queues do not pay for them.
+// The notes have a ring of their own, so that plain queues do not pay for them.
 void CompletionQueue::extend(const CompletionQueueExtras& extras) {
   const std::lock_guard lock(mutex_);
   extras_ = extras;
-  if (extras.stamps) stamps_.resize(ring_.size());
+  if (extras.stamps) notes_.resize(ring_.size());
 }
 
 // The lock is held until end_poll(), as ibv_start_poll(3) has it: the fields of the current
@@ -170,9 +182,10 @@ void CompletionQueue::end_poll() {
 bool CompletionQueue::take_current() {
   const std::lock_guard lock(mutex_);
   if (count_ == 0) return false;
-  if (!stamps_.empty()) current_stamp_ = stamps_[head_];
+  if (!notes_.empty()) current_stamp_ = notes_[head_].stamp;
   current_ = pop().completion;
   announced_ = 0;
+  if (!notes_.empty()) trace_polled(1);
   extended_.wr_id = current_.wr_id;
   extended_.status = current_.status;
   return true;
@@ -222,7 +235,7 @@ void CompletionQueue::drive_others() {
 // Errors and solicited completions wake a program that armed for solicited events
 // (ibv_req_notify_cq(3)); errors are never held back by moderation. Events are raised after the
 // lock is released.
-bool CompletionQueue::push(const Delivery& delivery) {
+bool CompletionQueue::push(const Delivery& delivery, std::uint64_t trace) {
   bool notify = false;
   bool lost = false;
   bool first_lost = false;
@@ -239,7 +252,9 @@ bool CompletionQueue::push(const Delivery& delivery) {
       const std::size_t at = head_ + count_;
       const std::size_t slot = at >= ring_.size() ? at - ring_.size() : at;
       ring_[slot] = delivery;
-      if (!stamps_.empty()) stamps_[slot] = CompletionStamp::now();
+      if (!notes_.empty()) {
+        notes_[slot] = {extras_.stamps ? CompletionStamp::now() : CompletionStamp{}, trace};
+      }
       ++count_;
       ++counters_.completions[delivery.completion.status];
       const bool counts = delivery.solicited || delivery.completion.status != IBV_WC_SUCCESS;
@@ -352,10 +367,10 @@ int CompletionQueue::resize(int entries) {
   if (static_cast<std::size_t>(entries) < count_) return EINVAL;
   std::vector<Delivery> larger(static_cast<std::size_t>(entries));
   for (std::size_t i = 0; i < count_; ++i) larger[i] = ring_[(head_ + i) % ring_.size()];
-  if (!stamps_.empty()) {
-    std::vector<CompletionStamp> stamps(static_cast<std::size_t>(entries));
-    for (std::size_t i = 0; i < count_; ++i) stamps[i] = stamps_[(head_ + i) % ring_.size()];
-    stamps_ = std::move(stamps);
+  if (!notes_.empty()) {
+    std::vector<Note> notes(static_cast<std::size_t>(entries));
+    for (std::size_t i = 0; i < count_; ++i) notes[i] = notes_[(head_ + i) % ring_.size()];
+    notes_ = std::move(notes);
   }
   ring_ = std::move(larger);
   head_ = 0;
@@ -376,7 +391,7 @@ void CompletionQueue::drop_if(Predicate unwanted) {
     }
     const std::size_t to = (head_ + kept++) % ring_.size();
     ring_[to] = delivery;
-    if (!stamps_.empty()) stamps_[to] = stamps_[(head_ + i) % ring_.size()];
+    if (!notes_.empty()) notes_[to] = notes_[(head_ + i) % ring_.size()];
   }
   count_ = kept;
 }

@@ -74,7 +74,6 @@ struct Delivery {
   std::uint32_t covered = 1;
   bool solicited = false;  // raises an event at a program that armed for solicited events only
   bool receive = false;
-  std::uint64_t trace = 0;  // its number in the trace of the device; 0: it is in none
 
   void free_slots() const { slots->give_back(covered); }
 };
@@ -142,7 +141,8 @@ class CompletionQueue : public KeptMemory {
   [[nodiscard]] const CompletionStamp& current_stamp() const { return current_stamp_; }
 
   // Called by queue pairs. False: the queue is full, which is an error of the queue pair as well.
-  bool push(const Delivery& delivery);
+  // `trace`: its number in the trace of the device; 0: it is in none.
+  bool push(const Delivery& delivery, std::uint64_t trace = 0);
   // As push() to a queue that is full.
   bool lose(const Delivery& delivery);
   // Drops the completions of a queue pair that is destroyed or reset (ibv_modify_qp(3) to RESET).
@@ -161,12 +161,18 @@ class CompletionQueue : public KeptMemory {
 
  private:
   enum class Armed : std::uint8_t { no, solicited, any };
+  // What an extended queue or a trace keeps beside a completion.
+  struct Note {
+    CompletionStamp stamp;
+    std::uint64_t trace = 0;
+  };
 
   template <typename Predicate>
   void drop_if(Predicate unwanted);
   int take(int entries, ibv_wc* completions);
   bool take_current();
   Delivery& pop();
+  void trace_polled(std::size_t taken);
   void drive();
   void look_at_some();
   void drive_others();
@@ -187,6 +193,7 @@ class CompletionQueue : public KeptMemory {
 
   std::mutex mutex_;
   std::vector<Delivery> ring_;
+  std::vector<Note> notes_;  // parallel to ring_; empty where nothing asks for them
   std::size_t head_ = 0;
   std::size_t count_ = 0;
   // What the application has armed for; see request_notification(). Changed with mutex_ held.
@@ -202,8 +209,7 @@ class CompletionQueue : public KeptMemory {
 
   // For extended queues only.
   CompletionQueueExtras extras_;
-  std::vector<CompletionStamp> stamps_;  // parallel to ring_; empty if not requested
-  std::mutex poll_mutex_;                // held from start_poll() to end_poll()
+  std::mutex poll_mutex_;  // held from start_poll() to end_poll()
   ibv_wc current_{};
   CompletionStamp current_stamp_;
 

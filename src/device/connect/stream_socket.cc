@@ -10,6 +10,15 @@
 #include "wire/mpa.h"
 
 namespace weft::device {
+namespace {
+
+// As many as one call of sendmsg(2) takes.
+std::span<const iovec> at_once(std::span<const iovec> pieces) {
+  constexpr std::size_t most_pieces = 1024;  // IOV_MAX
+  return pieces.first(std::min(pieces.size(), most_pieces));
+}
+
+}  // namespace
 
 // `active` is the end that has connected; a capture shows the TCP handshake from its side.
 StreamSocket::StreamSocket(sys::Descriptor fd, const TcpEnds& ends,
@@ -23,16 +32,26 @@ StreamSocket::StreamSocket(sys::Descriptor fd, const std::shared_ptr<DeviceCaptu
       tap_(fd_.get(), capture, terms),
       active_(true) {}
 
+// One question for captures, faults and links together, since nearly all connections have none.
 std::ptrdiff_t StreamSocket::send(std::span<const iovec> pieces) {
-  if (shaped_) [[unlikely]]
-    return move_shaped(pieces, true);
-  return send_now(pieces);
+  if (tap_.asks()) [[unlikely]]
+    return move_followed(pieces, true);
+  const auto sent = sys::send(fd_.get(), at_once(pieces));
+  if (sent > 0) tap_.count_sent(static_cast<std::size_t>(sent));
+  return sent;
 }
 
 std::ptrdiff_t StreamSocket::receive(std::span<const iovec> pieces) {
-  if (shaped_) [[unlikely]]
-    return move_shaped(pieces, false);
-  return receive_now(pieces);
+  if (tap_.asks()) [[unlikely]]
+    return move_followed(pieces, false);
+  const auto got = sys::receive(fd_.get(), pieces);
+  if (got > 0) tap_.count_received(static_cast<std::size_t>(got));
+  return got;
+}
+
+std::ptrdiff_t StreamSocket::move_followed(std::span<const iovec> pieces, bool sending) {
+  if (shaped_) return move_shaped(pieces, sending);
+  return sending ? send_now(pieces) : receive_now(pieces);
 }
 
 std::ptrdiff_t StreamSocket::move_shaped(std::span<const iovec> pieces, bool sending) {
@@ -113,8 +132,7 @@ std::ptrdiff_t StreamSocket::receive_late(std::span<const iovec> pieces) {
 }
 
 std::ptrdiff_t StreamSocket::send_now(std::span<const iovec> pieces) {
-  constexpr std::size_t most_pieces = 1024;  // IOV_MAX
-  const auto part = pieces.first(std::min(pieces.size(), most_pieces));
+  const auto part = at_once(pieces);
   tap_.follow();
   // Held across the system call: in the file our bytes must come before the peer's answer to them.
   const auto order = tap_.order();

@@ -43,13 +43,13 @@ class StreamSocket {
   // What the rules of faults do to this connection; null: nothing.
   void set_faults(std::unique_ptr<StreamFaults> faults) {
     faults_ = std::move(faults);
-    shaped_ = faults_ || link_;
+    note_shaping();
   }
   [[nodiscard]] StreamFaults* faults() const { return faults_.get(); }
   // A slower network from here on; null: none.
   void set_link(std::unique_ptr<StreamLink> link) {
     link_ = std::move(link);
-    shaped_ = faults_ || link_;
+    note_shaping();
   }
   [[nodiscard]] StreamLink* link() const { return link_.get(); }
   // Sends what the link has carried by now. 0 or -errno.
@@ -85,6 +85,11 @@ class StreamSocket {
   [[nodiscard]] std::size_t mulpdu_bytes(bool markers) const;
 
  private:
+  void note_shaping() {
+    shaped_ = faults_ || link_;
+    tap_.ask_always(shaped_);
+  }
+  std::ptrdiff_t move_followed(std::span<const iovec> pieces, bool sending);
   std::ptrdiff_t send_now(std::span<const iovec> pieces);
   std::ptrdiff_t receive_now(std::span<const iovec> pieces);
   std::ptrdiff_t move_shaped(std::span<const iovec> pieces, bool sending);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "device/limits.h"
+#include "device/queue_pair/observed_stream_carrier.h"
 #include "device/queue_pair/requests.h"
 
 namespace weft::device {
@@ -81,7 +82,7 @@ LocalCarrier::LocalCarrier(QueuePairParts& parts, const StreamCarrier::Driver& d
       receiver_not_ready_(parameters.receiver_not_ready),
       immediates_(parameters.peer.send_immediate),
       stream_(
-          std::make_unique<StreamCarrier>(parts, driver, std::move(socket), parameters, paired)),
+          ObservedStreamCarrier::if_needed(parts, driver, std::move(socket), parameters, paired)),
       channel_(std::move(channel)) {}
 
 LocalCarrier::LocalCarrier(QueuePairParts& parts, const StreamCarrier::Driver& driver,
@@ -127,7 +128,7 @@ void LocalCarrier::posted(QueuePairLock& lock) {
   if (stream_) return stream_->posted(lock);
   const bool may_wait = gathering_.may_wait() && !parts_.completions.awaited();
   if (may_wait && link_->requester.waits()) return watch_gathering();
-  advance(lock);
+  LocalCarrier::advance(lock);
   gathering_.left();
 }
 
@@ -280,18 +281,8 @@ bool LocalCarrier::requests_done(const QueuePairLock& lock) const {
   return stream_ ? stream_->requests_done(lock) : link_->requester.idle();
 }
 
-// Called wherever a request may have begun or ended a wait.
-void LocalCarrier::trace_waits() {
-  using Wait = QueuePairTrace::Wait;
-  const bool open = end_.reason == EndReason::none;
-  parts_.watch->waits(Wait::peer_receive, open && link_->requester.awaits_receive());
-  parts_.watch->waits(Wait::inbox, open && link_->requester.awaits_room());
-}
-
 // The one deadline is that of a Send that waits for a receive.
 void LocalCarrier::keep_time() {
-  if (parts_.watch) [[unlikely]]
-    trace_waits();
   const std::uint64_t deadline_ns = link_->requester.deadline_ns();
   if (deadline_ns == UINT64_MAX || alarm_ns_ <= deadline_ns) return;
   alarm_ns_ = deadline_ns;
@@ -330,7 +321,6 @@ void LocalCarrier::finish(EndReason reason, std::optional<ibv_event_type> event,
                           inbox::End reported) {
   end_ = {.reason = reason, .had_peer = confirmed_, .event = event};
   gathering_.sent();
-  if (parts_.watch) trace_waits();
   // Before the requests are flushed: the peer sees the end in any case, and a completion may let
   // the program exit.
   link_->connection.report_end(reported);
@@ -355,7 +345,7 @@ void LocalCarrier::flush_requests() {
     if (fails_later()) {
       parts_.waiting.hold(request.wr_id, request.operation);
       parts_.completions.send_slots().give_back(covered - 1);
-      if (parts_.watch) parts_.watch->done_silently(covered - 1);
+      if (parts_.observation) parts_.observation->watch.done_silently(covered - 1);
       return;
     }
     const auto status = end_.reason == EndReason::peer_closed && !parts_.completions.failed()

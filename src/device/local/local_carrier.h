@@ -25,7 +25,8 @@
 
 namespace weft::device {
 
-class LocalCarrier final : public Carrier {
+// Its data path knows nothing of traces: see ObservedLocalCarrier.
+class LocalCarrier : public Carrier {
  public:
   // Why a connection must stay on TCP, as the end of "because ..."; empty: it need not. Shared
   // receive queues cannot be published, and a capture shows what TCP carries. `channel`: of the TCP
@@ -45,29 +46,38 @@ class LocalCarrier final : public Carrier {
                const StreamParameters& parameters, bool paired, PairEnd pair);
   ~LocalCarrier() override;
 
-  int start(QueuePairLock& lock) override;
-  [[nodiscard]] bool takes_requests(const QueuePairLock& lock) const override;
-  [[nodiscard]] bool takes_send_immediate(const QueuePairLock& lock) const override;
+  int start(QueuePairLock& lock) final;
+  [[nodiscard]] bool takes_requests(const QueuePairLock& lock) const final;
+  [[nodiscard]] bool takes_send_immediate(const QueuePairLock& lock) const final;
   int post(const SendRequest& request, QueuePairLock& lock) override;
   void advance(QueuePairLock& lock) override;
   void posted(QueuePairLock& lock) override;
-  void receives_posted(QueuePairLock& lock) override;
+  void receives_posted(QueuePairLock& lock) final;
   void drive(Occasion occasion, QueuePairLock& lock) override;
-  void retry_attributes_changed(QueuePairLock& lock) override;
-  void access_changed(QueuePairLock& lock) override;
-  [[nodiscard]] bool requests_done(const QueuePairLock& lock) const override;
-  void expect_event(bool solicited_only, QueuePairLock& lock) override;
+  void retry_attributes_changed(QueuePairLock& lock) final;
+  void access_changed(QueuePairLock& lock) final;
+  [[nodiscard]] bool requests_done(const QueuePairLock& lock) const final;
+  void expect_event(bool solicited_only, QueuePairLock& lock) final;
 
-  [[nodiscard]] bool ended(const QueuePairLock& lock) const override;
-  [[nodiscard]] End end(const QueuePairLock& lock) const override;
+  [[nodiscard]] bool ended(const QueuePairLock& lock) const final;
+  [[nodiscard]] End end(const QueuePairLock& lock) const final;
   void disconnect(QueuePairLock& lock) override;
   void flush(QueuePairLock& lock) override;
-  void stop(QueuePairLock& lock) override;
+  void stop(QueuePairLock& lock) final;
 
-  void forget_memory(const std::byte* base, std::size_t length_bytes, QueuePairLock& lock) override;
-  [[nodiscard]] Waits waits() const override;
-  void add_counters(QueuePairCounters& counters) const override;
-  void abandon_after_fork() override;
+  void forget_memory(const std::byte* base, std::size_t length_bytes, QueuePairLock& lock) final;
+  [[nodiscard]] Waits waits() const final;
+  void add_counters(QueuePairCounters& counters) const final;
+  void abandon_after_fork() final;
+
+ protected:
+  // --- For ObservedLocalCarrier
+
+  [[nodiscard]] QueuePairParts& parts() const { return parts_; }
+  // Null while the connection is on TCP.
+  [[nodiscard]] const LocalRequester* requester() const {
+    return link_ ? &link_->requester : nullptr;
+  }
 
  private:
   // What exists once both ends have left TCP.
@@ -100,7 +110,6 @@ class LocalCarrier final : public Carrier {
   void look_for_end();
   void note_refused();
   void keep_time();
-  void trace_waits();
   void finish(iwarp::EndReason reason, std::optional<ibv_event_type> event, inbox::End reported);
   void flush_requests();
   [[nodiscard]] bool fails_later() const;

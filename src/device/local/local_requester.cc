@@ -46,6 +46,7 @@ std::uint8_t flags_of(const WorkRequest& work) {
 
 // Writes that may wait are kept, so that they share a system call.
 void LocalRequester::post(const WorkRequest& work, bool more) {
+  ++posted_;
   if (write_mapped(work)) return;
   const bool waits = more && is_small_write(work) && !is_mapped(work);
   if (!waits && pending_.empty() && !failure_ && execute(work) == Outcome::done) return;
@@ -570,8 +571,6 @@ bool LocalRequester::push(inbox::Kind kind, const WorkRequest& work, std::span<c
 }
 
 LocalRequester::Outcome LocalRequester::complete(const WorkRequest& work, Status status) {
-  if (parts_.watch && status == Status::success) [[unlikely]]
-    parts_.watch->carried_out();
   if (status == Status::success && !work.signaled) {
     // Unsignaled: the next completion gives its place back.
     ++silent_;

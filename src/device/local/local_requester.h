@@ -55,6 +55,11 @@ class LocalRequester {
   // Whether a request waits for room in the peer's inbox.
   [[nodiscard]] bool awaits_room() const { return awaits_room_; }
 
+  // The requests that were executed with success since the connection began, before release().
+  [[nodiscard]] std::uint64_t executed() const {
+    return posted_ - pending_.size() - (failure_ ? 1 : 0);
+  }
+
   // A request has failed, so the connection must end.
   struct Failure {
     iwarp::EndReason reason = iwarp::EndReason::none;
@@ -122,6 +127,7 @@ class LocalRequester {
   AccessCounts counts_;
   GrantView::Known known_;  // the region of the last Read, Write or atomic
   ReceiveWait wait_;
+  std::uint64_t posted_ = 0;             // requests
   std::uint32_t silent_ = 0;             // unsignaled requests done since the last completion
   std::uint64_t length_bytes_ = 0;       // of the request that executes
   std::vector<iovec> local_;             // its memory here

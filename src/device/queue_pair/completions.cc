@@ -91,6 +91,7 @@ void Completions::add_send(const iwarp::SendCompletion& completion) {
   wc.qp_num = qp_.qp_num;
   pending_.push_back(
       {{.completion = wc, .slots = &send_slots_, .covered = completion.covered}, send_queue_});
+  filled_ = true;
 }
 
 // `from_write` is a Write with immediate: its payload is at the address of the Write, and the
@@ -119,6 +120,7 @@ ibv_wc& Completions::add_receive(const iwarp::ReceiveCompletion& completion, Que
   pending_.push_back(
       {{.completion = wc, .slots = &slots, .solicited = completion.solicited, .receive = true},
        into ? into : receive_queue_});
+  filled_ = true;
   return pending_.back().delivery.completion;
 }
 
@@ -147,39 +149,57 @@ ibv_wc_status Completions::replaced(const ibv_wc& failure, Replacement& replacem
 
 // A full queue loses one completion, not those behind it: each completion is offered to its queue,
 // in the order in which the requests ended.
-bool Completions::publish() {
-  if (late_) [[unlikely]]
-    return publish_late();
+Completions::Published Completions::publish() {
+  if (observation_) [[unlikely]]
+    return publish_observed();
   bool fits = true;
-  for (auto& [delivery, into] : pending_) {
+  for (const auto& [delivery, into] : pending_) {
     count(delivery);
-    note(delivery);
     fits &= into->push(delivery);
   }
   pending_.clear();
-  return fits;
+  filled_ = false;
+  return fits ? Published::all : Published::lost;
 }
 
-bool Completions::publish_late() {
+Completions::Published Completions::publish_observed() {
+  if (observation_->late) return publish_late();
+  bool fits = true;
+  for (const auto& [delivery, into] : pending_) {
+    count(delivery);
+    fits &= into->push(delivery, observation_->watch.completed(delivery));
+  }
+  pending_.clear();
+  filled_ = false;
+  return fits ? Published::all : Published::lost;
+}
+
+Completions::Published Completions::publish_late() {
+  LateCompletions& late = *observation_->late;
   const std::uint64_t now_ns = sys::now_ns();
-  for (const Completed& completed : pending_) late_->add(qp_, completed, now_ns);
+  for (const Completed& completed : pending_) late.add(qp_, completed, now_ns);
   pending_.clear();
   bool fits = true;
-  while (auto due = late_->take(now_ns)) {
-    auto& [delivery, into] = due->completed;
+  while (auto due = late.take(now_ns)) {
+    const auto& [delivery, into] = due->completed;
     count(delivery);
-    note(delivery);
-    fits &= due->overruns ? into->lose(delivery) : into->push(delivery);
+    const std::uint64_t trace = observation_->watch.completed(delivery);
+    fits &= due->overruns ? into->lose(delivery) : into->push(delivery, trace);
   }
-  return fits;
+  filled_ = !late.empty();
+  if (!fits) return Published::lost;
+  return filled_ ? Published::late : Published::all;
 }
 
 // These completions will never be polled, so their places are given back here.
 void Completions::drop() {
   for (const Completed& completed : pending_) completed.delivery.free_slots();
   pending_.clear();
-  if (late_) late_->drop();
-  if (watch_) watch_->dropped();
+  filled_ = false;
+  if (observation_) {
+    if (observation_->late) observation_->late->drop();
+    observation_->watch.dropped();
+  }
   // A request that was to fail may have been flushed instead.
   send_replacement_ = {};
   receive_replacement_ = {};

@@ -5,14 +5,12 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <vector>
 
 #include "device/completion/completion_queue.h"
-#include "device/queue_pair/late_completions.h"
+#include "device/queue_pair/observation.h"
 #include "device/queue_pair/queue_slots.h"
-#include "device/trace/request_watch.h"
 #include "iwarp/types.h"
 #include "weft/counters.hpp"
 
@@ -32,18 +30,13 @@ class Completions {
   [[nodiscard]] QueueSlots& send_slots() { return send_slots_; }
   [[nodiscard]] const QueueSlots& send_slots() const { return send_slots_; }
 
-  // Rules of faults act on the completions from here on. `faults` and `end` must outlive this
-  // object.
-  void set_faults(DeviceFaults& faults, const ConnectionEnd& end) {
-    late_ = std::make_unique<LateCompletions>(faults, end);
-  }
-  // Follows what is published from here on; null: nothing does. It outlives this object, or the
+  // Looks at what is published from here on; null: nothing does. It outlives this object, or the
   // next call.
-  void set_watch(RequestWatch* watch) { watch_ = watch; }
+  void set_observation(Observation* observation) { observation_ = observation; }
   // When publish() is to be called again for completions that a rule delays; nothing where that has
   // been returned before.
   [[nodiscard]] std::optional<std::uint64_t> new_alarm_ns() {
-    return late_ ? late_->new_alarm_ns() : std::nullopt;
+    return late() ? late()->new_alarm_ns() : std::nullopt;
   }
 
   void add_send(const iwarp::SendCompletion& completion);
@@ -61,20 +54,25 @@ class Completions {
   ibv_wc& add_receive(const iwarp::ReceiveCompletion& completion, QueueSlots& slots,
                       CompletionQueue* into = nullptr);
 
-  // Makes everything collected visible. False where a completion queue had no room: that completion
-  // is lost, and the queue pair must fail.
-  [[nodiscard]] bool publish();
+  enum class Published : std::uint8_t {
+    all,
+    late,  // a rule of faults keeps some back: see new_alarm_ns()
+    lost,  // a completion queue had no room, so the queue pair must fail; some may be late as well
+  };
+  // Makes everything collected visible.
+  [[nodiscard]] Published publish();
   // Throws away what was collected, gives its places back, and forgets the statuses that were to be
   // replaced.
   void drop();
   // A shared receive queue of the XRC domain is being destroyed: throws away what a rule of faults
   // keeps back of its receives.
   void forget(const QueueSlots& slots) {
-    if (late_) late_->forget(slots);
+    if (late()) late()->forget(slots);
   }
   // Removes from both completion queues what they still hold of this queue pair.
   void withdraw();
-  [[nodiscard]] bool empty() const { return pending_.empty() && (!late_ || late_->empty()); }
+  // Nothing is collected, and nothing is late.
+  [[nodiscard]] bool empty() const { return !filled_; }
 
   // Whether the application may sleep until a completion comes, without another call before.
   [[nodiscard]] bool awaited() const {
@@ -106,11 +104,12 @@ class Completions {
     ibv_wc_status status = IBV_WC_SUCCESS;  // success: none
   };
 
-  [[nodiscard]] bool publish_late();
+  [[nodiscard]] Published publish_observed();
+  [[nodiscard]] Published publish_late();
   void count(const Delivery& delivery);
-  void note(Delivery& delivery) {
-    if (watch_) [[unlikely]]
-      delivery.trace = watch_->completed(delivery);
+  // Null: no rule of faults names completions.
+  [[nodiscard]] LateCompletions* late() {
+    return observation_ ? observation_->late.get() : nullptr;
   }
   [[nodiscard]] static ibv_wc_status replaced(const ibv_wc& failure, Replacement& replacement);
 
@@ -119,8 +118,8 @@ class Completions {
   CompletionQueue* receive_queue_;
   QueueSlots send_slots_;
   std::vector<Completed> pending_;
-  std::unique_ptr<LateCompletions> late_;  // null: no rule of faults names completions
-  RequestWatch* watch_ = nullptr;          // null: see QueuePairParts
+  bool filled_ = false;                 // see empty()
+  Observation* observation_ = nullptr;  // null: see QueuePairParts
   QueuePairCounters counters_;
   Replacement send_replacement_;
   Replacement receive_replacement_;

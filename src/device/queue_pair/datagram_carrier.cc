@@ -140,8 +140,8 @@ void DatagramCarrier::advance(QueuePairLock& lock) {
     if (oldest.status == Status::success && !transmit(oldest)) return;
     // A flushed request is a consequence of an earlier failure and stops nothing by itself.
     const bool failed = oldest.status != Status::success && oldest.status != Status::flushed;
-    if (parts_.watch && oldest.status == Status::success) [[unlikely]]
-      parts_.watch->carried_out();
+    if (parts_.observation && oldest.status == Status::success) [[unlikely]]
+      parts_.observation->watch.carried_out();
     complete(oldest, oldest.status);
     unsent_.pop_front();
     if (failed) stop_sending(lock);

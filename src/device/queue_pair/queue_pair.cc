@@ -288,16 +288,19 @@ void QueuePair::publish(QueuePairLock& lock) {
   if (completions.empty()) return;
   // The program has called ibv_destroy_qp(3) and expects nothing more.
   if (parts_.destroyed) return completions.drop();
-  const bool fits = completions.publish();
-  if (const auto alarm_ns = completions.new_alarm_ns()) [[unlikely]] {
-    context().engine().call_at(*alarm_ns, shared_from_this());
-  }
-  if (fits || handle_.qp.state == IBV_QPS_ERR) return;
+  const Completions::Published published = completions.publish();
+  if (published == Completions::Published::all) [[likely]]
+    return;
   // A queue pair that has lost a completion fails: its program cannot know what has completed. The
   // flushed completions are lost as well, unless the program polls meanwhile.
-  change_state(IBV_QPS_ERR, lock);
-  parts_.raise(IBV_EVENT_QP_FATAL);
-  (void)completions.publish();
+  if (published == Completions::Published::lost && handle_.qp.state != IBV_QPS_ERR) {
+    change_state(IBV_QPS_ERR, lock);
+    parts_.raise(IBV_EVENT_QP_FATAL);
+    (void)completions.publish();
+  }
+  if (const auto alarm_ns = completions.new_alarm_ns()) {
+    context().engine().call_at(*alarm_ns, shared_from_this());
+  }
 }
 
 CarrierNote QueuePair::carrier_note() {
@@ -333,7 +336,8 @@ LiveQueuePair QueuePair::live_locked() {
                      .shared_receives = parts_.receives.shared() != nullptr,
                      .awaits_connection = !carrier_ && !parts_.waiting.empty(),
                      .waits = carrier_ ? carrier_->waits() : Carrier::Waits{}};
-  const RequestLatencies* latencies = parts_.watch ? parts_.watch->latencies() : nullptr;
+  const RequestLatencies* latencies =
+      parts_.observation ? parts_.observation->watch.latencies() : nullptr;
   if (!latencies) return live;
   live.room_wait_ns = latencies->room_wait_ns();
   for (std::size_t kind = 0; kind < latency_kinds; ++kind) {
@@ -347,17 +351,18 @@ LiveQueuePair QueuePair::live_locked() {
   return live;
 }
 
-// A queue pair without a trace has a watch only meanwhile, so that its data path is as before
-// afterwards.
+// A queue pair without a trace and rules is observed only meanwhile, so that its data path is as
+// before afterwards.
 void QueuePair::watch_latencies_locked(bool wanted) {
   if (wanted && !handle_.qp.send_cq) return;  // XRC_RECV: it has no requests
   if (wanted) {
-    if (!parts_.watch) parts_.set_watch(std::make_unique<RequestWatch>());
+    RequestWatch& watch = parts_.begin_observation().watch;
     const QueueSlots& slots = parts_.completions.send_slots();
-    parts_.watch->take_latencies(CompletionQueue::of(handle_.qp.send_cq)->unfinished(slots));
-  } else if (parts_.watch) {
-    parts_.watch->leave_latencies();
-    if (!parts_.watch->has_trace()) parts_.set_watch(nullptr);
+    watch.take_latencies(CompletionQueue::of(handle_.qp.send_cq)->unfinished(slots));
+    if (carrier_) watch.waits(QueuePairTrace::Wait::room, carrier_->waits().room);
+  } else if (parts_.observation) {
+    parts_.observation->watch.leave_latencies();
+    parts_.end_observation();
   }
 }
 

@@ -175,7 +175,6 @@ class QueuePair final : public Pollable,
 
   // Posting
   int post_one(const ibv_send_wr& request, QueuePairLock& lock);
-  int post_unwatched(const ibv_send_wr& request, QueuePairLock& lock);
   int accept_one(const ibv_send_wr& given, QueuePairLock& lock);
   int accept(const SendRequest& request, QueuePairLock& lock);
   int check(const ibv_send_wr& given, std::span<iwarp::LocalSlice> slices, SendRequest& request,
@@ -184,13 +183,17 @@ class QueuePair final : public Pollable,
   [[nodiscard]] int refuse_operation(iwarp::Operation operation) const;
   [[nodiscard]] bool takes_send_immediate(const QueuePairLock& lock) const;
   void count_posted(const ibv_send_wr& request);
-  int post_one_receive(const ibv_recv_wr& request, QueuePairLock& lock);
-  int accept_receive(const ibv_recv_wr& request, DeviceFaults* faults, QueuePairLock& lock);
+  void count_posted(const ibv_recv_wr& request);
+  int post_one_receive(const ibv_recv_wr& request);
+  int accept_receive(const ibv_recv_wr& request);
   void advance(QueuePairLock& lock);
   void posted(QueuePairLock& lock);
 
-  // Posting with faults
-  int post_with_faults(const ibv_send_wr& request, DeviceFaults& faults, QueuePairLock& lock);
+  // Posting with an observation
+  int post_observed_list(ibv_send_wr* first, ibv_send_wr** bad, QueuePairLock& lock);
+  int post_observed_receives(ibv_recv_wr* first, ibv_recv_wr** bad);
+  int post_observed(const ibv_send_wr& request, Observation& observation, QueuePairLock& lock);
+  int post_receive_observed(const ibv_recv_wr& request, Observation& observation);
   int accept_with_faults(const ibv_send_wr& given, DeviceFaults& faults, QueuePairLock& lock);
   int accept_receive_with_faults(const ibv_recv_wr& request, DeviceFaults& faults);
   [[nodiscard]] ConnectionEnd end_of(const ibv_send_wr& request) const;

@@ -3,7 +3,8 @@
 #include <utility>
 
 #include "device/addresses.h"
-#include "device/local/local_carrier.h"
+#include "device/local/observed_local_carrier.h"
+#include "device/queue_pair/observed_stream_carrier.h"
 #include "device/queue_pair/queue_pair.h"
 
 namespace weft::device {
@@ -86,8 +87,8 @@ int QueuePair::open_stream(StreamSocket socket, const StreamParameters& paramete
   // if it is asked to.
   wakes_itself_ = !obstacle.empty();
   if (obstacle.empty()) {
-    carrier_ = std::make_unique<LocalCarrier>(parts_, driver, std::move(socket), parameters, paired,
-                                              std::move(channel), active);
+    carrier_ = ObservedLocalCarrier::if_needed(parts_, driver, std::move(socket), parameters,
+                                               paired, std::move(channel), active);
   } else {
     channel.close();  // the other end stays on TCP as well
     if (!parts_.note_carrier({.name = "tcp", .reason = obstacle})) {
@@ -95,7 +96,7 @@ int QueuePair::open_stream(StreamSocket socket, const StreamParameters& paramete
       return EPROTONOSUPPORT;
     }
     carrier_ =
-        std::make_unique<StreamCarrier>(parts_, driver, std::move(socket), parameters, paired);
+        ObservedStreamCarrier::if_needed(parts_, driver, std::move(socket), parameters, paired);
   }
   return carrier_->start(lock);
 }
@@ -114,13 +115,14 @@ int QueuePair::open_in_pair(StreamSocket socket, const StreamParameters& paramet
   }
   wakes_itself_ = !obstacle.empty();
   if (obstacle.empty()) {
-    carrier_ = std::make_unique<LocalCarrier>(parts_, driver, parameters, paired, std::move(end));
+    carrier_ = ObservedLocalCarrier::if_needed(parts_, driver, parameters, paired, std::move(end));
     return carrier_->start(lock);
   }
   if (!parts_.note_carrier({.name = "tcp", .reason = obstacle})) return EPROTONOSUPPORT;
   StreamSocket stream(end.accept_as_stream(), socket.ends(), nullptr, false);
   if (!stream.valid()) return ENOMEM;
-  carrier_ = std::make_unique<StreamCarrier>(parts_, driver, std::move(stream), parameters, paired);
+  carrier_ =
+      ObservedStreamCarrier::if_needed(parts_, driver, std::move(stream), parameters, paired);
   return carrier_->start(lock);
 }
 

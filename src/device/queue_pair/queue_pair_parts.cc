@@ -30,16 +30,27 @@ QueuePairParts::QueuePairParts(Context& opened, ibv_qp& handle, const ibv_qp_ini
   attributes.cap = wanted.cap;
   attributes.qp_access_flags = all_remote_access & opened.device().grantable_access();
   attributes.port_num = 1;
-  if (const auto& file = opened.device().trace()) {
-    set_watch(std::make_unique<RequestWatch>(std::make_unique<QueuePairTrace>(file, handle)));
-  }
   DeviceFaults* const faults = opened.device().faults();
-  if (faults && faults->names(faults::Point::completion)) completions.set_faults(*faults, end);
+  const auto& trace = opened.device().trace();
+  if (!faults && !trace) return;
+  Observation& begun = begin_observation();
+  begun.faults = faults;
+  if (faults && faults->names(faults::Point::completion)) {
+    begun.late = std::make_unique<LateCompletions>(*faults, end);
+  }
+  if (trace) begun.watch = RequestWatch(std::make_unique<QueuePairTrace>(trace, handle));
 }
 
-void QueuePairParts::set_watch(std::unique_ptr<RequestWatch> wanted) {
-  watch = std::move(wanted);
-  completions.set_watch(watch.get());
+Observation& QueuePairParts::begin_observation() {
+  if (!observation) observation = std::make_unique<Observation>();
+  completions.set_observation(observation.get());
+  return *observation;
+}
+
+void QueuePairParts::end_observation() {
+  if (!observation || observation->needed()) return;
+  completions.set_observation(nullptr);
+  observation.reset();
 }
 
 // After ibv_destroy_qp(3) the event would name freed memory.
@@ -92,8 +103,8 @@ void QueuePairParts::complete(const iwarp::SendCompletion& completion) {
 
 void QueuePairParts::complete_receive(const iwarp::ReceiveCompletion& completion) {
   note_arrival();
-  if (watch && completion.status == iwarp::Status::success) [[unlikely]]
-    watch->placed(QueuePairTrace::Kind::message);
+  if (observation && completion.status == iwarp::Status::success) [[unlikely]]
+    observation->watch.placed(QueuePairTrace::Kind::message);
   if (!receives.domain()) [[likely]] {
     completions.add_receive(completion, receives.slots());
     return;

@@ -10,12 +10,12 @@
 #include "device/queue_pair/carrier_note.h"
 #include "device/queue_pair/completions.h"
 #include "device/queue_pair/memory_access.h"
+#include "device/queue_pair/observation.h"
 #include "device/queue_pair/receives.h"
 #include "device/queue_pair/refused_access.h"
 #include "device/queue_pair/shared_files.h"
 #include "device/queue_pair/waiting_work.h"
 #include "device/system.h"
-#include "device/trace/request_watch.h"
 #include "iwarp/types.h"
 
 namespace weft::device {
@@ -50,8 +50,9 @@ struct ConnectionMemory {
 struct QueuePairParts {
   QueuePairParts(Context& opened, ibv_qp& handle, const ibv_qp_init_attr& wanted);
 
-  // Null: nothing follows the requests any more.
-  void set_watch(std::unique_ptr<RequestWatch> wanted);
+  // Makes the observation where there is none, and ends it where it is not needed any more.
+  Observation& begin_observation();
+  void end_observation();
   // Raises an asynchronous event of the queue pair, unless it is being destroyed.
   void raise(ibv_event_type type);
   // A message has arrived. The first one on the way to RTS raises IBV_EVENT_COMM_EST.
@@ -82,7 +83,7 @@ struct QueuePairParts {
   ibv_qp_attr attributes{};
   ConnectionEnd end;  // whose side is known once there is a connection
   iwarp::QueueLimits limits;
-  std::unique_ptr<RequestWatch> watch;  // null: no trace, and no `weft top` looks
+  std::unique_ptr<Observation> observation;  // null: nothing looks at the requests
   Completions completions;
   Receives receives;
   MemoryAccess memory;

@@ -20,6 +20,18 @@ void add_list(Traffic& traffic, const ibv_sge* list, int count) {
   for (int i = 0; i < count; ++i) traffic.bytes += list[i].length;
 }
 
+// Posts the requests of a list, up to the first that fails.
+template <typename Request, typename Post>
+int post_each(Request* request, Request** bad, Post post) {
+  for (; request; request = request->next) {
+    const int failed = post(*request);
+    if (failed == 0) continue;
+    *bad = request;
+    return failed;
+  }
+  return 0;
+}
+
 }  // namespace
 
 int QueuePair::post_send(ibv_send_wr* request, ibv_send_wr** bad) {
@@ -28,11 +40,10 @@ int QueuePair::post_send(ibv_send_wr* request, ibv_send_wr** bad) {
   // would take the lock for each answer that comes in, and the program would wait for it.
   note_attention();
   int failed = 0;
-  for (; request; request = request->next) {
-    failed = post_one(*request, lock);
-    if (failed == 0) continue;
-    *bad = request;
-    break;
+  if (parts_.observation) [[unlikely]] {
+    failed = post_observed_list(request, bad, lock);
+  } else {
+    failed = post_each(request, bad, [&](const ibv_send_wr& one) { return post_one(one, lock); });
   }
   // What was accepted before a bad request is carried out: ibv_post_send(3). One sendmsg for all.
   posted(lock);
@@ -55,46 +66,47 @@ int QueuePair::post_all(const ibv_send_wr& first) {
     if (!fits) return EINVAL;
     if (++wanted > slots.capacity()) return ENOMEM;
   }
-  DeviceFaults* faults = context().device().faults();
+  Observation* const observation = parts_.observation.get();
+  DeviceFaults* const faults = observation ? observation->faults : nullptr;
   for (const ibv_send_wr* given = &first; given && faults; given = given->next) {
     if (const int failed = faults->call(faults::Point::post_send, handle_.qp)) return failed;
   }
   int failed = 0;
   for (const ibv_send_wr* given = &first; given && failed == 0; given = given->next) {
     // Succeeds: everything was checked.
-    const std::uint64_t began_ns = parts_.watch ? TraceFile::now_ns() : 0;
-    failed = faults ? post_with_faults(*given, *faults, lock) : post_unwatched(*given, lock);
-    if (parts_.watch && failed == 0) parts_.watch->posted(*given, began_ns);
+    failed = observation ? post_observed(*given, *observation, lock) : post_one(*given, lock);
   }
   posted(lock);
   settle(lock);
   return failed;
 }
 
-int QueuePair::post_one(const ibv_send_wr& request, QueuePairLock& lock) {
-  if (!parts_.watch) [[likely]]
-    return post_unwatched(request, lock);
-  const std::uint64_t began_ns = TraceFile::now_ns();
-  const int failed = post_unwatched(request, lock);
-  if (failed == 0) parts_.watch->posted(request, began_ns);
-  return failed;
+// Out of line, so that the data path has one branch for it.
+int QueuePair::post_observed_list(ibv_send_wr* first, ibv_send_wr** bad, QueuePairLock& lock) {
+  Observation& observation = *parts_.observation;
+  return post_each(first, bad, [&](const ibv_send_wr& one) {
+    DeviceFaults* const faults = observation.faults;
+    const int failed = faults ? faults->call(faults::Point::post_send, handle_.qp) : 0;
+    return failed != 0 ? failed : post_observed(one, observation, lock);
+  });
 }
 
-int QueuePair::post_unwatched(const ibv_send_wr& request, QueuePairLock& lock) {
-  if (DeviceFaults* faults = context().device().faults()) [[unlikely]] {
-    const int failed = faults->call(faults::Point::post_send, handle_.qp);
-    return failed != 0 ? failed : post_with_faults(request, *faults, lock);
-  }
+int QueuePair::post_one(const ibv_send_wr& request, QueuePairLock& lock) {
   const int failed = accept_one(request, lock);
   if (failed == 0) count_posted(request);
   return failed;
 }
 
-int QueuePair::post_with_faults(const ibv_send_wr& request, DeviceFaults& faults,
-                                QueuePairLock& lock) {
-  const int failed = accept_with_faults(request, faults, lock);
-  if (failed == 0) count_posted(request);
-  return failed;
+// The rules about calls have allowed it.
+int QueuePair::post_observed(const ibv_send_wr& request, Observation& observation,
+                             QueuePairLock& lock) {
+  const std::uint64_t began_ns = TraceFile::now_ns();
+  const int failed = observation.faults ? accept_with_faults(request, *observation.faults, lock)
+                                        : accept_one(request, lock);
+  if (failed != 0) return failed;
+  count_posted(request);
+  observation.watch.posted(request, began_ns);
+  return 0;
 }
 
 // The rules choose among requests of a connection that works: others are flushed or refused.
@@ -274,6 +286,10 @@ void QueuePair::count_posted(const ibv_send_wr& request) {
   }
 }
 
+void QueuePair::count_posted(const ibv_recv_wr& request) {
+  add_list(parts_.completions.counters().receives, request.sg_list, request.num_sge);
+}
+
 void QueuePair::offer_batches(std::uint64_t operations) {
   batch_ = std::make_unique<SendBatch>(*this, operations);
   SendBatch::set_calls(handle_.extended);
@@ -300,11 +316,10 @@ int QueuePair::bind_window(MemoryWindow& window, ibv_mw_bind& bind) {
 int QueuePair::post_receive(ibv_recv_wr* request, ibv_recv_wr** bad) {
   QueuePairLock lock(mutex_);
   int failed = 0;
-  for (; request; request = request->next) {
-    failed = post_one_receive(*request, lock);
-    if (failed == 0) continue;
-    *bad = request;
-    break;
+  if (parts_.observation) [[unlikely]] {
+    failed = post_observed_receives(request, bad);
+  } else {
+    failed = post_each(request, bad, [&](const ibv_recv_wr& one) { return post_one_receive(one); });
   }
   // Also after an error: the receives before the bad one are posted, and a message may wait for
   // them.
@@ -313,22 +328,30 @@ int QueuePair::post_receive(ibv_recv_wr* request, ibv_recv_wr** bad) {
   return failed;
 }
 
-int QueuePair::post_one_receive(const ibv_recv_wr& request, QueuePairLock& lock) {
-  DeviceFaults* faults = context().device().faults();
-  if (faults) [[unlikely]] {
-    if (const int failed = faults->call(faults::Point::post_receive, handle_.qp)) return failed;
-  }
-  const int failed = accept_receive(request, faults, lock);
-  if (failed == 0) {
-    add_list(parts_.completions.counters().receives, request.sg_list, request.num_sge);
-    if (parts_.watch) [[unlikely]]
-      parts_.watch->posted(request, TraceFile::now_ns());
-  }
+int QueuePair::post_observed_receives(ibv_recv_wr* first, ibv_recv_wr** bad) {
+  Observation& observation = *parts_.observation;
+  return post_each(first, bad,
+                   [&](const ibv_recv_wr& one) { return post_receive_observed(one, observation); });
+}
+
+int QueuePair::post_one_receive(const ibv_recv_wr& request) {
+  const int failed = accept_receive(request);
+  if (failed == 0) count_posted(request);
   return failed;
 }
 
-int QueuePair::accept_receive(const ibv_recv_wr& request, DeviceFaults* faults,
-                              QueuePairLock& /*lock*/) {
+int QueuePair::post_receive_observed(const ibv_recv_wr& request, Observation& observation) {
+  DeviceFaults* const faults = observation.faults;
+  int failed = faults ? faults->call(faults::Point::post_receive, handle_.qp) : 0;
+  if (failed != 0) return failed;
+  failed = faults ? accept_receive_with_faults(request, *faults) : accept_receive(request);
+  if (failed != 0) return failed;
+  count_posted(request);
+  observation.watch.posted(request, TraceFile::now_ns());
+  return 0;
+}
+
+int QueuePair::accept_receive(const ibv_recv_wr& request) {
   const ibv_qp_state state = handle_.qp.state;
   // Receives may be posted from INIT on, so that they are there before the peer can send.
   if (parts_.receives.shared() || state == IBV_QPS_RESET) return EINVAL;
@@ -341,20 +364,23 @@ int QueuePair::accept_receive(const ibv_recv_wr& request, DeviceFaults* faults,
     parts_.complete_receive({.wr_id = request.wr_id, .status = iwarp::Status::flushed});
     return 0;
   }
-  return faults ? accept_receive_with_faults(request, *faults) : parts_.receives.post(request);
+  return parts_.receives.post(request);
 }
 
+// The rules choose among receives that are neither refused nor flushed.
 int QueuePair::accept_receive_with_faults(const ibv_recv_wr& request, DeviceFaults& faults) {
   const bool fits =
       request.num_sge >= 0 && std::cmp_less_equal(request.num_sge, limits::max_slices);
-  if (!fits) return EINVAL;
+  const ibv_qp_state state = handle_.qp.state;
+  const bool takes = !parts_.receives.shared() && state != IBV_QPS_RESET && state != IBV_QPS_ERR;
+  if (!fits || !takes) return accept_receive(request);
   const auto action = faults.request(faults::Point::receive, handle_.qp, parts_.end,
                                      length_of(request.sg_list, request.num_sge));
-  if (!action) return parts_.receives.post(request);
+  if (!action) return accept_receive(request);
   const FailingReceive failing(request);
   const auto status = static_cast<ibv_wc_status>(action->value);
   parts_.completions.replace_receive_status(request.wr_id, status);
-  const int failed = parts_.receives.post(failing.request());
+  const int failed = accept_receive(failing.request());
   if (failed != 0) parts_.completions.give_up_receive_status(request.wr_id);
   return failed;
 }

@@ -38,7 +38,6 @@ StreamCarrier::StreamCarrier(QueuePairParts& parts, Driver driver, StreamSocket 
       initiator_(!paired && !parameters.initiator && parameters.rtr == iwarp::RtrKind::none) {
   // A failure of an earlier connection of the queue pair does not count for this one.
   parts_.completions.clear_failure();
-  if (parts_.watch) begin_trace();
 }
 
 // Called before connection_ is made: socket_ and parts_ are declared before it.
@@ -93,10 +92,6 @@ void StreamCarrier::advance(QueuePairLock& lock) {
   send_available();
   watch_peer();
   credit_wait_.note(connection_.awaits_credit(), parts_.completions.counters());
-  if (parts_.watch) [[unlikely]]
-    trace_waits();
-  if (socket_.shaped()) [[unlikely]]
-    follow_shaping();
 }
 
 // Most receives are posted before their message; then there is nothing to do, and no clock is read.
@@ -112,20 +107,20 @@ void StreamCarrier::drive(Occasion occasion, QueuePairLock& lock) {
   switch (occasion) {
     case Occasion::ready:
       receive_available();
-      return advance(lock);
+      return StreamCarrier::advance(lock);
     case Occasion::polled:
     case Occasion::waiting:
       gathering_.polled();
       if (gathering_.waits()) send_available();
       receive_available();
       // Only answers to proofs may be deferred. Anything else that is due leaves now.
-      if (!defer_answers(occasion == Occasion::waiting, lock)) advance(lock);
+      if (!defer_answers(occasion == Occasion::waiting, lock)) StreamCarrier::advance(lock);
       return;
     case Occasion::deferred:
       // The application may have sent them meanwhile, with its own next call.
       if (!deferred_) return;
       note_late_gathering();
-      return drive(Occasion::ready, lock);
+      return StreamCarrier::drive(Occasion::ready, lock);
     case Occasion::deadline:
       // One deadline of the engine serves all clocks of the carrier; each looks whether its own
       // time has come.
@@ -133,9 +128,7 @@ void StreamCarrier::drive(Occasion occasion, QueuePairLock& lock) {
       look_for_peer();
       look_for_initiator();
       connection_.on_time(sys::now_ns());
-      if (socket_.shaped()) [[unlikely]]
-        resume_shaping();
-      return advance(lock);
+      return StreamCarrier::advance(lock);
   }
 }
 
@@ -261,11 +254,10 @@ void StreamCarrier::look_for_peer() {
     keep_alive(socket_.fd(), waits, timeout_ns);
     if (!waits) watch_idle_peer();
   }
-  // A connection that rules of faults silence is as good as one to a host that has vanished.
   // Silence counts only while requests wait: an idle connection may be silent.
-  const bool silenced =
-      socket_.faults() && socket_.faults()->silent_ns(sys::now_ns()) >= timeout_ns;
-  if (waits && (silenced || peer_is_silent(socket_.fd(), timeout_ns))) lose_stream(ETIMEDOUT);
+  if (waits && (silenced(timeout_ns) || peer_is_silent(socket_.fd(), timeout_ns))) {
+    lose_stream(ETIMEDOUT);
+  }
 }
 
 void StreamCarrier::send_available() {
@@ -292,8 +284,6 @@ void StreamCarrier::send_available() {
       return;
     }
     connection_.sent(static_cast<std::size_t>(sent));
-    if (parts_.watch && !connection_.ended()) [[unlikely]]
-      parts_.watch->sent(connection_.requests_sent());
     follow_segment_size(static_cast<std::size_t>(sent));
   }
   want_write(false);
@@ -312,11 +302,26 @@ void StreamCarrier::follow_segment_size(std::size_t sent_bytes) {
 void StreamCarrier::want_write(bool wanted) {
   if (writing_ == wanted || token_ == 0) return;
   writing_ = wanted;
+  note_room(wanted);
   std::uint32_t events = EPOLLIN;
   // EPOLLIN stays: receiving never depends on being able to send, or two full sockets would wait
   // for each other.
   if (wanted) events |= EPOLLOUT;
   driver_.engine.change(token_, events);
+}
+
+// Of a connection that is silent the engine would report again and again what is not read.
+void StreamCarrier::listen(bool wanted) {
+  if (wanted == (token_ != 0)) return;
+  if (!wanted) {
+    driver_.engine.unwatch(std::exchange(token_, 0));
+    return;
+  }
+  // What could not be sent meanwhile is not known here. If there is nothing, this costs one event.
+  writing_ = true;
+  const std::uint32_t events = EPOLLIN | EPOLLOUT;
+  token_ = driver_.engine.watch(socket_.fd(), events, driver_.queue_pair.lock());
+  if (token_ == 0) lose_stream(ENOMEM);
 }
 
 // --- The end -------------------------------------------------------------------------------------
@@ -355,13 +360,12 @@ void StreamCarrier::stop(QueuePairLock& /*lock*/) {
   end_deferral();
   add_counters(parts_.completions.counters());
   credit_wait_ = {};
+  note_room(false);
   if (token_ != 0) driver_.engine.unwatch(token_);
   token_ = 0;
   if (!socket_.valid()) return;
-  // What a link has not carried yet leaves at once.
-  std::vector<std::byte> rest = socket_.end_link();
-  if (socket_.faults() && stop_with_faults()) [[unlikely]]
-    return;
+  std::vector<std::byte> rest;
+  if (end_shaping(rest)) return;
   // The peer reads no more, so there is nothing to send and nothing to wait for.
   if (connection_.end_reason() == iwarp::EndReason::peer_closed) {
     socket_.close();
@@ -390,104 +394,6 @@ bool StreamCarrier::fails_later() const {
          connection_.end_reason() == iwarp::EndReason::peer_closed;
 }
 
-// --- Faults on demand ----------------------------------------------------------------------------
-
-void StreamCarrier::inject(const faults::Action& fault, QueuePairLock& /*lock*/) {
-  if (StreamFaults* faults = socket_.faults()) faults->add(fault);
-}
-
-// Takes in what a link has carried by now, which epoll does not report.
-void StreamCarrier::resume_shaping() {
-  receive_available();
-}
-
-void StreamCarrier::follow_shaping() {
-  if (socket_.faults()) carry_out_faults();
-  if (socket_.link() && !connection_.ended()) follow_link();
-}
-
-// Sends what is due, and comes back when more is. A socket is not watched while the link takes
-// nothing more: a level-triggered epoll would report it again and again.
-void StreamCarrier::follow_link() {
-  StreamLink& link = *socket_.link();
-  const std::uint64_t now_ns = sys::now_ns();
-  const StreamFaults* faults = socket_.faults();
-  // A connection that a rule has silenced keeps what is on the link, too.
-  if (faults && faults->state() != StreamFaults::State::open) return;
-  if (const auto failed = socket_.flush_link(now_ns)) {
-    return lose_stream(static_cast<int>(-failed));
-  }
-  listen(link.reads());
-  const std::uint64_t next_ns = link.next_ns(now_ns);
-  if (next_ns == DelayedBytes::never_ns) return;
-  if (link_alarm_ns_ > now_ns && link_alarm_ns_ <= next_ns) return;
-  link_alarm_ns_ = next_ns;
-  driver_.engine.call_at(next_ns, driver_.queue_pair.lock());
-}
-
-void StreamCarrier::carry_out_faults() {
-  StreamFaults& faults = *socket_.faults();
-  const std::uint64_t now_ns = sys::now_ns();
-  faults.on_time(now_ns);
-  if (connection_.ended()) return;
-  // Messages that a rule has kept from their receives.
-  if (faults.ready_again(now_ns)) {
-    connection_.receives_posted(now_ns);
-    send_available();
-  }
-  if (const auto code = faults.take_terminate()) {
-    connection_.terminate_with({.layer = static_cast<std::uint8_t>(*code >> 16),
-                                .type = static_cast<std::uint8_t>(*code >> 8 & 0xFF),
-                                .code = static_cast<std::uint8_t>(*code & 0xFF)});
-    send_available();
-  }
-  const StreamFaults::State state = faults.state();
-  if (state == StreamFaults::State::closed) socket_.shutdown_write();
-  if (state == StreamFaults::State::closed || state == StreamFaults::State::reset) {
-    return lose_stream(ECONNRESET);
-  }
-  listen(state != StreamFaults::State::silent);
-  if (const auto alarm_ns = faults.new_alarm_ns()) {
-    driver_.engine.call_at(*alarm_ns, driver_.queue_pair.lock());
-  }
-}
-
-// Of a connection that is silent the engine would report again and again what is not read.
-void StreamCarrier::listen(bool wanted) {
-  if (wanted == (token_ != 0)) return;
-  if (!wanted) {
-    driver_.engine.unwatch(std::exchange(token_, 0));
-    return;
-  }
-  // What could not be sent meanwhile is not known here. If there is nothing, this costs one event.
-  writing_ = true;
-  const std::uint32_t events = EPOLLIN | EPOLLOUT;
-  token_ = driver_.engine.watch(socket_.fd(), events, driver_.queue_pair.lock());
-  if (token_ == 0) lose_stream(ENOMEM);
-}
-
-// False: the connection ends as others do.
-bool StreamCarrier::stop_with_faults() {
-  switch (socket_.faults()->state()) {
-    case StreamFaults::State::reset:
-      socket_.abort();
-      return true;
-    case StreamFaults::State::silent:
-      if (!socket_.faults()->vanished()) break;
-      parts_.context.device().faults()->keep_silent(socket_.release());
-      return true;
-    case StreamFaults::State::closed:
-      // Not closed at once: TCP would send a reset if something has not been read.
-      socket_.set_faults(nullptr);
-      Linger::start(driver_.engine, std::move(socket_), {});
-      return true;
-    case StreamFaults::State::open:
-      break;
-  }
-  socket_.set_faults(nullptr);
-  return false;
-}
-
 // --- Calls of the protocol core ------------------------------------------------------------------
 
 iwarp::Memory StreamCarrier::remote_memory(std::uint32_t stag, std::uint64_t offset,
@@ -506,9 +412,6 @@ iwarp::Memory StreamCarrier::local_memory(const iwarp::LocalSlice& slice, bool f
 }
 
 bool StreamCarrier::next_receive(iwarp::ReceiveRequest& request) {
-  StreamFaults* const faults = socket_.faults();
-  if (faults && !faults->takes_message(sys::now_ns())) [[unlikely]]
-    return false;
   // Without a hold a missing receive ends the stream, so nothing waits for the next one.
   return parts_.take_receive(request, holds_);
 }
@@ -521,7 +424,7 @@ void StreamCarrier::complete_send(const iwarp::SendCompletion& completion) {
   }
   // The silent requests before it are done.
   parts_.waiting.hold(completion.wr_id, completion.operation);
-  if (parts_.watch) parts_.watch->done_silently(completion.covered - 1);
+  if (parts_.observation) parts_.observation->watch.done_silently(completion.covered - 1);
   parts_.completions.send_slots().give_back(completion.covered - 1);
 }
 

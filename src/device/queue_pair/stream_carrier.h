@@ -38,7 +38,8 @@ class CreditWait {
   std::uint64_t since_ns_ = 0;
 };
 
-class StreamCarrier final : public Carrier, private iwarp::Host {
+// Its data path knows nothing of faults, links and traces: see ObservedStreamCarrier.
+class StreamCarrier : public Carrier, private iwarp::Host {
  public:
   // The device's progress, on behalf of the queue pair.
   struct Driver {
@@ -52,7 +53,7 @@ class StreamCarrier final : public Carrier, private iwarp::Host {
 
   // Registers with the engine, and sends and receives what there is. 0, or ENOMEM where the kernel
   // refuses; the stream has ended then.
-  int start(QueuePairLock& lock) override;
+  int start(QueuePairLock& lock) final;
 
   // For LocalCarrier, which leaves the stream before the first request. While requests are held,
   // takes_requests() is false.
@@ -62,45 +63,63 @@ class StreamCarrier final : public Carrier, private iwarp::Host {
   // Ends this carrier without a word to the peer; the connection goes on elsewhere.
   [[nodiscard]] StreamSocket release_socket(QueuePairLock& lock);
 
-  [[nodiscard]] bool takes_requests(const QueuePairLock& lock) const override;
-  [[nodiscard]] bool takes_send_immediate(const QueuePairLock& /*lock*/) const override {
+  [[nodiscard]] bool takes_requests(const QueuePairLock& lock) const final;
+  [[nodiscard]] bool takes_send_immediate(const QueuePairLock& /*lock*/) const final {
     return connection_.takes_send_immediate();
   }
-  int post(const SendRequest& request, QueuePairLock& lock) override;
+  int post(const SendRequest& request, QueuePairLock& lock) final;
   void advance(QueuePairLock& lock) override;
   void posted(QueuePairLock& lock) override;
-  void receives_posted(QueuePairLock& lock) override;
+  void receives_posted(QueuePairLock& lock) final;
   void drive(Occasion occasion, QueuePairLock& lock) override;
-  void retry_attributes_changed(QueuePairLock& lock) override;
-  [[nodiscard]] bool requests_done(const QueuePairLock& /*lock*/) const override {
+  void retry_attributes_changed(QueuePairLock& lock) final;
+  [[nodiscard]] bool requests_done(const QueuePairLock& /*lock*/) const final {
     return connection_.requests_done();
   }
 
-  [[nodiscard]] bool ended(const QueuePairLock& /*lock*/) const override {
+  [[nodiscard]] bool ended(const QueuePairLock& /*lock*/) const final {
     return connection_.ended();
   }
-  [[nodiscard]] End end(const QueuePairLock& lock) const override;
-  void disconnect(QueuePairLock& lock) override;
-  void flush(QueuePairLock& lock) override;
-  void stop(QueuePairLock& lock) override;
+  [[nodiscard]] End end(const QueuePairLock& lock) const final;
+  void disconnect(QueuePairLock& lock) final;
+  void flush(QueuePairLock& lock) final;
+  void stop(QueuePairLock& lock) final;
 
-  void forget_memory(const std::byte* base, std::size_t length_bytes, QueuePairLock& lock) override;
-  void inject(const faults::Action& fault, QueuePairLock& lock) override;
-  [[nodiscard]] Waits waits() const override;
-  void add_counters(QueuePairCounters& counters) const override;
-  void abandon_after_fork() override { socket_.disown(); }
+  void forget_memory(const std::byte* base, std::size_t length_bytes, QueuePairLock& lock) final;
+  [[nodiscard]] Waits waits() const final;
+  void add_counters(QueuePairCounters& counters) const final;
+  void abandon_after_fork() final { socket_.disown(); }
+
+ protected:
+  // --- For ObservedStreamCarrier
+
+  bool next_receive(iwarp::ReceiveRequest& request) override;
+  void note_peer_access(const iwarp::PeerAccess& access) override;
+  // Whether a rule of faults has silenced the connection for this time.
+  [[nodiscard]] virtual bool silenced(std::uint64_t /*timeout_ns*/) const { return false; }
+  // The carrier stops. Adds to `rest` what is still to be sent; true: the socket is done with.
+  [[nodiscard]] virtual bool end_shaping(std::vector<std::byte>& /*rest*/) { return false; }
+  void receive_available();
+  void send_available();
+  void lose_stream(int error);
+  // Whether the engine watches the socket.
+  void listen(bool wanted);
+
+  [[nodiscard]] QueuePairParts& parts() const { return parts_; }
+  [[nodiscard]] const Driver& driver() const { return driver_; }
+  [[nodiscard]] StreamSocket& socket() { return socket_; }
+  [[nodiscard]] const StreamSocket& socket() const { return socket_; }
+  [[nodiscard]] iwarp::Connection& connection() { return connection_; }
 
  private:
   // What the protocol core asks for, from inside of its calls.
   iwarp::Memory remote_memory(std::uint32_t stag, std::uint64_t offset, std::uint64_t length_bytes,
                               iwarp::RemoteRight right) override;
   iwarp::Memory local_memory(const iwarp::LocalSlice& slice, bool for_writing) override;
-  bool next_receive(iwarp::ReceiveRequest& request) override;
   bool name_receive_queue(std::uint32_t number) override {
     return parts_.name_receive_queue(number);
   }
   bool invalidate(std::uint32_t stag) override { return parts_.memory.invalidate(stag); }
-  void note_peer_access(const iwarp::PeerAccess& access) override;
   iwarp::Status carry_out_local() override { return parts_.memory.carry_out_next(); }
   void complete_send(const iwarp::SendCompletion& completion) override;
   void complete_receive(const iwarp::ReceiveCompletion& completion) override;
@@ -109,15 +128,10 @@ class StreamCarrier final : public Carrier, private iwarp::Host {
 
   [[nodiscard]] iwarp::Connection::Options complete(StreamParameters parameters) const;
   [[nodiscard]] bool fails_later() const;
-  void begin_trace();
-  void trace_waits();
-  void trace_placed(iwarp::RemoteRight right);
-  void receive_available();
   void on_receive_error(int error);
-  void send_available();
   void follow_segment_size(std::size_t sent_bytes);
   void want_write(bool wanted);
-  void lose_stream(int error);
+  void note_room(bool waits);
   void count_terminate(const wire::TerminateCode& code);
   void set_alarm();
   void watch_initiator();
@@ -129,12 +143,6 @@ class StreamCarrier final : public Carrier, private iwarp::Host {
   [[nodiscard]] bool may_gather(const QueuePairLock& lock);
   void note_late_gathering();
   void end_deferral();
-  void resume_shaping();
-  void follow_shaping();
-  void carry_out_faults();
-  void follow_link();
-  void listen(bool wanted);
-  [[nodiscard]] bool stop_with_faults();
 
   QueuePairParts& parts_;
   Driver driver_;
@@ -150,8 +158,7 @@ class StreamCarrier final : public Carrier, private iwarp::Host {
   bool writing_ = false;         // EPOLLOUT is asked for
   bool deferred_ = false;        // with the engine: see defer_answers() and posted()
   Gathering gathering_;
-  std::uint64_t alarm_ns_ = iwarp::Connection::never_ns;       // drive() comes then
-  std::uint64_t link_alarm_ns_ = iwarp::Connection::never_ns;  // likewise, for what is delayed
+  std::uint64_t alarm_ns_ = iwarp::Connection::never_ns;  // drive() comes then
   // The next look at whether the peer's host is still there, while requests wait for it.
   std::uint64_t peer_look_ns_ = iwarp::Connection::never_ns;
   bool keeps_alive_ = false;

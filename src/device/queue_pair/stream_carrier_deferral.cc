@@ -11,15 +11,13 @@ void StreamCarrier::posted(QueuePairLock& lock) {
     if (!deferred_) deferred_ = driver_.engine.defer(driver_.queue_pair, false);
     if (deferred_) return;
   }
-  advance(lock);
+  StreamCarrier::advance(lock);
   gathering_.left();
 }
 
-// Where requests could not leave now anyway, advance() finds that out. What a link delays is due by
-// an alarm, which only advance() sets.
+// Where requests could not leave now anyway, advance() finds that out.
 bool StreamCarrier::may_gather(const QueuePairLock& lock) {
-  return takes_requests(lock) && parts_.waiting.empty() && !socket_.shaped() &&
-         !parts_.completions.awaited();
+  return takes_requests(lock) && parts_.waiting.empty() && !parts_.completions.awaited();
 }
 
 // The proofs that a peer waits for may leave with what the program is likely to post now that it
@@ -31,8 +29,6 @@ bool StreamCarrier::defer_answers(bool waiting, const QueuePairLock& /*lock*/) {
   if (connection_.ended() || !parts_.waiting.empty() || !connection_.only_proofs_due()) {
     return false;
   }
-  // What a link delays is due by an alarm, which only advance() sets.
-  if (socket_.shaped()) return false;
   if (!deferred_) deferred_ = driver_.engine.defer(driver_.queue_pair, waiting);
   return deferred_;
 }

@@ -1,4 +1,4 @@
-// What a connection over TCP counts, and what it adds to a trace.
+// What a connection over TCP counts, and what it waits for.
 #include "device/queue_pair/stream_carrier.h"
 #include "wire/ddp.h"
 #include "wire/rdmap.h"
@@ -45,23 +45,7 @@ void StreamCarrier::note_peer_access(const iwarp::PeerAccess& access) {
                                                                   : counters.peer_writes;
   traffic.bytes += access.bytes;
   if (access.last) ++traffic.operations;
-  if (parts_.watch && access.last && access.bytes > 0) [[unlikely]]
-    trace_placed(access.right);
   parts_.memory.count(access);
-}
-
-// Messages of an unreliable connection may be lost, so they cannot be counted at both ends.
-void StreamCarrier::begin_trace() {
-  sockaddr_storage here{};
-  sockaddr_storage there{};
-  socklen_t size = sizeof here;
-  const bool named = getsockname(socket_.fd(), reinterpret_cast<sockaddr*>(&here), &size) == 0;
-  size = sizeof there;
-  if (!named || getpeername(socket_.fd(), reinterpret_cast<sockaddr*>(&there), &size) != 0 ||
-      parts_.is_unreliable()) {
-    return parts_.watch->connection_began({}, {});
-  }
-  parts_.watch->connection_began(to_string(here), to_string(there));
 }
 
 Carrier::Waits StreamCarrier::waits() const {
@@ -71,19 +55,9 @@ Carrier::Waits StreamCarrier::waits() const {
           .receive = connection_.message_waits()};
 }
 
-void StreamCarrier::trace_waits() {
-  using Wait = QueuePairTrace::Wait;
-  const Waits now = waits();
-  parts_.watch->waits(Wait::room, now.room);
-  parts_.watch->waits(Wait::credits, now.credits);
-  parts_.watch->waits(Wait::receive, now.receive);
-}
-
-void StreamCarrier::trace_placed(iwarp::RemoteRight right) {
-  using Kind = QueuePairTrace::Kind;
-  parts_.watch->placed(right == iwarp::RemoteRight::read     ? Kind::read
-                       : right == iwarp::RemoteRight::atomic ? Kind::atomic
-                                                             : Kind::write);
+// Waits for room begin and end rarely, so `weft top` learns of them here.
+void StreamCarrier::note_room(bool waits) {
+  if (parts_.observation) parts_.observation->watch.waits(QueuePairTrace::Wait::room, waits);
 }
 
 }  // namespace weft::device

@@ -25,6 +25,8 @@ class DeviceCapture {
 
   // Changes with each beginning and end. Never 0 once there was a capture.
   [[nodiscard]] std::uint32_t number() const { return number_.load(std::memory_order_acquire); }
+  // The same, for those who look at it with each system call. It lives as long as this object.
+  [[nodiscard]] const std::atomic<std::uint32_t>& changes() const { return number_; }
   [[nodiscard]] bool running() const { return running_.load(std::memory_order_acquire); }
   // The current capture, or null.
   [[nodiscard]] std::shared_ptr<CaptureFile> file();

@@ -9,12 +9,20 @@ namespace weft::device {
 StreamTap::StreamTap(int socket, std::shared_ptr<DeviceCapture> capture, bool active)
     : capture_(std::move(capture)), socket_(socket), active_(active) {
   follow();
+  settle();
 }
 
 StreamTap::StreamTap(int socket, std::shared_ptr<DeviceCapture> capture,
                      const LoopTap::Terms& terms)
     : capture_(std::move(capture)), terms_(terms), socket_(socket), active_(true) {
   follow();
+  settle();
+}
+
+// Of a connection to itself the bytes are followed in any case, to find the ends of its FPDUs.
+void StreamTap::settle() {
+  changes_ = capture_ ? &capture_->changes() : &no_changes;
+  silent_number_ = connection_ || loop_ || terms_ || always_ ? never : capture_ ? number_ : 0;
 }
 
 // What is destroyed here belongs to a capture that has ended, and writes nothing.
@@ -23,6 +31,7 @@ void StreamTap::change() {
   connection_.reset();
   loop_.reset();
   if (const auto file = capture_->file()) begin(file);
+  settle();
 }
 
 // A connection that the peer has reset has no address of the peer any more, and no more bytes. A
@@ -68,6 +77,7 @@ void StreamTap::finish() {
   if (loop_) loop_->closed();
   loop_.reset();
   capture_.reset();
+  settle();
 }
 
 }  // namespace weft::device

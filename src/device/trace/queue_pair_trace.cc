@@ -221,6 +221,12 @@ void QueuePairTrace::posted(const ibv_recv_wr& request, std::uint64_t began_ns) 
   receives_.open.push_back({.name = std::move(name), .place = {}});
 }
 
+void QueuePairTrace::executed(std::uint64_t requests) {
+  const std::uint64_t until = first_of_connection_ + requests;
+  note_sent(until, false);
+  if (until > sends_.end()) early_ns_ = TraceFile::now_ns();
+}
+
 void QueuePairTrace::carried_out() {
   sent_ = std::max(sent_, sends_.first);
   if (sent_ < sends_.end()) return note_sent(sent_ + 1, false);
@@ -300,12 +306,12 @@ void QueuePairTrace::dropped() {
   }
 }
 
-void QueuePairTrace::polled(TraceFile& file, const Delivery& delivery) {
+void QueuePairTrace::polled(TraceFile& file, const Delivery& delivery, std::uint64_t number) {
   const std::string place = file.place(TraceFile::now_ns());
   const std::string name = track_name(delivery.completion.qp_num, delivery.receive);
   std::string events;
   for (std::uint32_t i = delivery.covered; i-- > 0;) {
-    events += event('e', name, delivery.trace - i, place, R"(,"args":{"polled":true})");
+    events += event('e', name, number - i, place, R"(,"args":{"polled":true})");
     if (i > 0) events += ",\n";
   }
   file.append(events);

@@ -36,8 +36,9 @@ class QueuePairTrace {
   void connection_began(std::string here, std::string there);
   // The network has taken this many requests of the connection whole, since it began.
   void sent(std::uint64_t requests) { note_sent(first_of_connection_ + requests, true); }
-  // Another request was carried out, by a copy on the same host or as a datagram. It may be the one
-  // that is being posted.
+  // As sent(), by copies on the same host. The last one may be that which is being posted.
+  void executed(std::uint64_t requests);
+  // Another request was carried out, as a datagram. It may be the one that is being posted.
   void carried_out();
   // What the peer's device and this one count alike, so that a message is found at both ends. A
   // Write with immediate is both a message and a write.
@@ -63,7 +64,7 @@ class QueuePairTrace {
   void dropped();
 
   // The program has polled a completion that has this number.
-  static void polled(TraceFile& file, const Delivery& delivery);
+  static void polled(TraceFile& file, const Delivery& delivery, std::uint64_t number);
 
  private:
   struct Request {

@@ -1,6 +1,5 @@
 // What follows the requests of a queue pair from post to completion: the trace of the device, and
-// the latencies of `weft top`. A queue pair has one only while there is either, so that its data
-// path has one branch for both.
+// the latencies of `weft top`. See observation.h.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -44,6 +43,9 @@ class RequestWatch {
   }
   void sent(std::uint64_t requests) {
     if (trace_) trace_->sent(requests);
+  }
+  void executed(std::uint64_t requests) {
+    if (trace_) trace_->executed(requests);
   }
   void carried_out() {
     if (trace_) trace_->carried_out();
