@@ -7,10 +7,12 @@
 #include <cstdlib>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "check/checker.h"
 #include "check/completion_checks.h"
 #include "check/freed_memory.h"
+#include "check/refused_peer.h"
 
 namespace weft::check {
 namespace {
@@ -57,6 +59,19 @@ void report_unpolled() {
   for (const ibv_cq* cq : queues) check_unpolled(call, const_cast<ibv_cq*>(cq));
 }
 
+// Of queue pairs that the program leaves: their destruction would have reported it.
+void report_refused_peers() {
+  Call call("exit");
+  std::vector<ibv_qp*> left;
+  {
+    const std::lock_guard lock(checker().mutex);
+    for (const auto& account : checker().requests.queue_pairs()) {
+      left.push_back(const_cast<ibv_qp*>(account->qp));
+    }
+  }
+  for (ibv_qp* qp : left) check_refused_peer(call, qp);
+}
+
 }  // namespace
 
 void check_exit() {
@@ -67,6 +82,7 @@ void check_exit() {
   checker().polled_writes.stop();
   report_accesses();
   report_unpolled();
+  report_refused_peers();
   report_leaks();
   const int status = checker().reporter.finish();
   if (status < 0) return;

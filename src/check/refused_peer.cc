@@ -74,7 +74,7 @@ void check_refused_peer(Call& call, ibv_qp* qp) {
                           qp->qp_num, name_of(refused.right) == "atomic" ? "an" : "a",
                           name_of(refused.right), refused.length_bytes, refused.offset,
                           refused.stag, cause(qp, refused, region)),
-              "The queue pair is destroyed here", std::move(places));
+              "The queue pair ends here", std::move(places));
 }
 
 }  // namespace weft::check

@@ -7,7 +7,8 @@
 
 namespace weft::check {
 
-// Before a queue pair is destroyed: an access of its peer that was refused, and what was missing.
+// Before a queue pair is destroyed, or the program ends: an access of its peer that was refused,
+// and what was missing.
 void check_refused_peer(Call& call, ibv_qp* qp);
 
 }  // namespace weft::check

@@ -20,10 +20,12 @@ def reported(path):
     return found
 
 
-def _case(program, *words, server=(), client=(), perhaps=()):
+def _case(program, *words, server=(), client=(), perhaps=(), server_words=(), client_words=(),
+          faults=None, status=0):
     """Both sides run `program`; `server` and `client` name the checks that each breaks.
 
-    What is in `perhaps` either side may break, as the timing of the run has it.
+    What is in `perhaps` either side may break, as the timing of the run has it. `faults` are rules
+    of the client, and both sides end with `status`.
     """
 
     def run(stage):
@@ -32,12 +34,15 @@ def _case(program, *words, server=(), client=(), perhaps=()):
         reports = {name: pathlib.Path(stage.scratch(f"{name}.json"))
                    for name in ("server", "client")}
         options = {name: ["--check-report", path] for name, path in reports.items()}
-        serving = stage.start("server", program, *words, "-p", port, options=options["server"])
+        if faults:
+            options["client"] += ["--fault", faults]
+        serving = stage.start("server", program, *words, *server_words, "-p", port,
+                              options=options["server"])
         serving.await_listening(port)
-        asking = stage.start("client", program, *words, "-p", port, "127.0.0.1",
+        asking = stage.start("client", program, *words, *client_words, "-p", port, "127.0.0.1",
                              options=options["client"])
-        asking.finish()
-        serving.finish()
+        asking.finish(status=status)
+        serving.finish(status=status)
         for name, wanted, side in (("server", server, serving), ("client", client, asking)):
             found = reported(reports[name]) - set(perhaps)
             need(found == set(wanted), f"{name}: {found}, expected {set(wanted)}:\n{side.output}")
@@ -58,6 +63,11 @@ for _name, _words in {"rc_checked": ["ibv_rc_pingpong", "-c"],
                       "ud_events": ["ibv_ud_pingpong", "-e"],
                       "xrc": ["ibv_xsrq_pingpong"]}.items():
     cases.add(f"check.pingpong.{_name}", _case(*_words, "-g", 0))
+
+# The messages of the client are longer than the receives of the server.
+cases.add("check.pingpong.short_receives",
+          _case("ibv_rc_pingpong", "-g", 0, server_words=["-s", 1024], client_words=["-s", 4096],
+                server=["short-receive"], perhaps=["leak", "never-polled"], status=1))
 
 # The modes of perftest with their programs, and what each side breaks beside _USUAL.
 _PROGRAMS = ("ib_write_lat", "ib_write_bw", "ib_read_lat", "ib_read_bw", "ib_send_lat",
@@ -98,6 +108,15 @@ for _mode, (_words, _programs, _breaks) in _MODES.items():
     for _program in _programs:
         _sides = _breaks or _USUAL.get(_program, {})
         cases.add(f"check.{_program}.{_mode}", _case(_program, "-F", "-n", 100, *_words, **_sides))
+# A Write whose key a rule of faults makes wrong: each side reports its part.
+cases.add("check.ib_write_bw.refused",
+          _case("ib_write_bw", "-F", "-n", 1000, server=["refused-peer"],
+                client=["remote-refused"], perhaps=["leak", "never-polled"], status=1,
+                faults="REM_ACCESS_ERR at write nth=300"))
+# The client has more messages under way than the server has receives.
+cases.add("check.ib_send_bw.few_receives",
+          _case("ib_send_bw", "-F", "-n", 1000, "-r", 16, server=["too-few-receives"],
+                client=["leak"]))
 cases.add("check.ib_send_bw.events", _case("ib_send_bw", "-F", "-e", "-n", 100))
 cases.add("check.ib_send_bw.both_ways", _case("ib_send_bw", "-F", "-b", "-n", 100))
 cases.add("check.ib_write_bw.both_ways", _case("ib_write_bw", "-F", "-b", "-n", 100))

@@ -5,8 +5,9 @@
 namespace weft::device {
 namespace {
 
-// No region and no window has this key: theirs are at least 256.
-constexpr std::uint32_t invalid_key = 0;
+// No region and no window has this key: theirs are at least 256. It is not 0, so that the side that
+// refuses it can name it.
+constexpr std::uint32_t invalid_key = 0xFF;
 
 // The statuses that a device reports because of the responder's answer.
 bool peer_reports(ibv_wc_status status) {
