@@ -7,6 +7,7 @@ import pathlib
 import re
 import struct
 import subprocess
+import sys
 import sysconfig
 import tempfile
 import unittest
@@ -25,10 +26,16 @@ BOTH_ENDS = {"remote-refused", "refused-peer"}
 HANGS = {"unacknowledged-event"}
 
 
+# The runtime of an instrumented device, or the name of the sanitizer; empty: there is none.
+SANITIZER = os.environ.get("WEFT_CHECK_SANITIZER", "")
 # Without the variables of this test, which `weft run` would warn of.
 ENVIRONMENT = {name: value for name, value in os.environ.items()
                if name not in ("WEFT_BIN", "WEFT_MISUSE", "WEFT_PATTERNS", "WEFT_TRAPS",
-                               "WEFT_CHECKED_CPP")}
+                               "WEFT_CHECKED_CPP", "WEFT_CHECK_SANITIZER")}
+if SANITIZER.endswith(".so"):
+    ENVIRONMENT |= {"LD_PRELOAD": SANITIZER, "ASAN_OPTIONS": "detect_leaks=0"}
+# These need the blocks of the C library, where a sanitizer has its own.
+HEAP = {"freed-memory", "freed-posted"}
 # These need the debug registers of the processor.
 WATCHING = {"early-access", "polled-write"}
 
@@ -88,6 +95,8 @@ class Misuse(unittest.TestCase):
                     check = name.partition(".")[0]
                     if check in WATCHING and not WATCHES:
                         self.skipTest("the debug registers cannot be used: weft doctor")
+                    if check in HEAP and SANITIZER:
+                        self.skipTest("the blocks are those of the sanitizer")
                     ends = check not in HANGS
                     found, text = self.findings(MISUSE, name, "bad", carrier=carrier, ends=ends,
                                                 options=[] if ends else ["--check=fatal"])
@@ -158,6 +167,17 @@ class Misuse(unittest.TestCase):
         self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
         self.assertIn("perf_event_open(2) is refused (Operation not permitted)", done.stderr)
 
+    def test_findings_are_marks_in_the_trace(self):
+        for variant, times in (("bad", 1), ("near", 0)):
+            with tempfile.TemporaryDirectory() as folder:
+                path = pathlib.Path(folder) / "trace.json"
+                done = run(MISUSE, "dead-key", variant, options=["--check", "--trace", path])
+                self.assertEqual(done.returncode, 0, done.stderr)
+                events = json.loads(path.read_text())["traceEvents"]
+            marks = [each["name"] for each in events if each.get("cat") == "check"]
+            self.assertEqual(len(marks), times, marks)
+            self.assertTrue(all(each.startswith("dead-key: Send ") for each in marks), marks)
+
     def test_off_reports_nothing(self):
         done = run(MISUSE, "dead-key", "bad")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
@@ -206,6 +226,8 @@ class Allocators(unittest.TestCase):
     def ends(self, name, variant, library, **variables):
         if not library or not os.path.exists(library):
             self.skipTest(f"no {library}")
+        if SANITIZER and library != SANITIZER:
+            self.skipTest("the blocks are those of the sanitizer")
         environment = {**ENVIRONMENT, "LD_PRELOAD": library, **variables}
         done = subprocess.run([WEFT, "run", "--quiet", "--check", "--", MISUSE, name, variant],
                               text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -279,4 +301,8 @@ class CppLibrary(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    if SANITIZER and not SANITIZER.endswith(".so"):
+        print(f"skipped: the sanitizer '{SANITIZER}' demands programs that are instrumented, and "
+              "these know nothing of the device")
+        sys.exit(77)
     unittest.main(verbosity=2)
