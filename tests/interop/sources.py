@@ -65,3 +65,44 @@ def valkey(stage):
     server.finish(status=None)
     received = sum(pair["received"]["operations"] for pair in _pairs(statistics))
     need(received > 100, f"not on the device: {received} operations")
+
+
+def _operations(path, *names):
+    return sum(pair[name]["operations"] for pair in _pairs(path) for name in names)
+
+
+@cases.case("erpc.small_messages", timeout_s=240, sources=True)
+def erpc(stage):
+    """eRPC's own test of its InfiniBand transport for RoCE: datagrams, and huge pages."""
+    program = _built("eRPC", "build", "small_msg_test")
+    if int(pathlib.Path("/proc/sys/vm/nr_hugepages").read_text(encoding="ascii")) < 300:
+        raise harness.Skip("vm.nr_hugepages is less than 300")
+    statistics = stage.scratch("stats.json")
+    side = stage.start("test", program, env={"WEFT_STATS": statistics})
+    side.finish(within_s=200)
+    side.expect(r"\[  PASSED  \] \d+ tests")
+    received = _operations(statistics, "received")
+    need(received > 1000, f"not on the device: {received} operations")
+
+
+def _rust_test(name):
+    """Cargo adds a hash to the name of a test program, and may leave older ones beside it."""
+    folder = pathlib.Path(_built("rust-ibverbs", "target", "debug", "deps"))
+    found = [path for path in folder.glob(f"{name}-*") if not path.suffix]
+    if not found:
+        raise harness.Skip(f"{folder} has no {name}")
+    return str(max(found, key=lambda path: path.stat().st_mtime))
+
+
+@cases.case("rust_ibverbs.tests", sources=True)
+def rust_ibverbs(stage):
+    """Its own tests, which need a device and are ignored without one."""
+    for name, least in (("loopback", 33), ("rdmacm", 3)):
+        statistics = stage.scratch(f"{name}.json")
+        side = stage.start(name, _rust_test(name), "--ignored", "--test-threads=1",
+                           env={"WEFT_STATS": statistics})
+        side.finish()
+        passed = int(side.expect(r"^test result: ok\. (\d+) passed; 0 failed")[1])
+        need(passed >= least, f"{passed} of its tests passed")
+        need(_operations(statistics, "received", "peer_reads", "peer_writes") > 0,
+             f"{name} was not on the device")
