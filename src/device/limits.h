@@ -57,6 +57,15 @@ inline constexpr int max_multicast_groups = 1024;
 inline constexpr int max_multicast_members = 1024;
 // The time for a closed connection to send its last bytes; then it is reset.
 inline constexpr std::uint64_t linger_ns = 1'000'000'000;
+// The time after rdma_disconnect(3) in which the peer may still prove requests that were sent
+// before it; then they are flushed. A peer answers within a millisecond, on a busy machine as soon
+// as it runs.
+inline constexpr std::uint64_t closing_ns = 1'000'000'000;
+// How long the end of a connection by the peer is not reported while the program has not polled a
+// success of it, and the interval of looks at that. Programs that rely on the order poll all the
+// time; others lose no more than this.
+inline constexpr std::uint64_t unpolled_ns = 100'000'000;
+inline constexpr std::uint64_t unpolled_look_ns = 1'000'000;
 // The time for the MPA handshake on an accepted connection; then it is closed.
 inline constexpr std::uint64_t handshake_ns = 10'000'000'000;
 // The time for the first byte of that handshake; a client sends it as soon as TCP has connected.

@@ -96,6 +96,11 @@ void Connection::plan_receive(std::vector<iovec>& out) {
 void Connection::received(std::size_t bytes, std::uint64_t now_ns) {
   if (ended()) return;
   deframer_.advance(bytes);
+  // The peer closes the stream as well. Its Terminate, if it sends one, comes with this word.
+  if (requester_.finishing() && executed_ && !ended()) {
+    requester_.placed(*executed_);
+    close();
+  }
   // What was received may have begun or ended a wait for a receive, whose clock starts now.
   on_time(now_ns);
 }
@@ -113,7 +118,7 @@ void Connection::sent(std::size_t bytes) {
   out_.advance(bytes);
   if (ended()) return;
   requester_.retire();
-  if (requester_.failed_locally()) end(EndReason::local_error);
+  end_if_over();
 }
 
 // Builds until the transmitter is full or nothing is left. A probe is added last, so that one

@@ -19,6 +19,7 @@
 //   announce_rnr_retries()        x
 //   receive_memory_lost()         x                         x
 //   send_memory_lost(), close()   x                      always
+//   close_when_proven()           x                       x
 //   peer_closed()                                        always
 //
 // - plan_send(): call it, send the bytes and call sent(), until it returns nothing or the socket is
@@ -143,6 +144,11 @@ class Connection final : private SegmentSink {
   // Ends the stream from this side and flushes every outstanding request. FPDUs that are built, and
   // answers that are due, are still sent.
   void close();
+  // Ends the stream from this side, as close() does, but first waits until the peer has carried out
+  // the requests that were sent: until then it works as before for them, begins no other one, and
+  // discards what the peer asks for. Ends at once where nothing was sent. The driver calls close()
+  // when it has waited for long enough.
+  void close_when_proven();
 
   [[nodiscard]] bool ended() const { return end_ != EndReason::none; }
   [[nodiscard]] EndReason end_reason() const { return end_; }
@@ -213,9 +219,10 @@ class Connection final : private SegmentSink {
   [[nodiscard]] static TerminateRaised check_control_word(const Segment& segment);
   [[nodiscard]] bool take_control_word(const Segment& segment, Bytes payload);
   [[nodiscard]] bool is_request(const Segment& segment) const;
-  // After a fault of the peer's requests later ones are not carried out, only taken off the stream.
+  // After a fault of the peer's requests, and while this side closes the stream, later ones are not
+  // carried out, only taken off the stream.
   [[nodiscard]] bool is_discarded(const Segment& segment) const {
-    return (deferred_ || terminate_looping_) && is_request(segment);
+    return (deferred_ || terminate_looping_ || requester_.finishing()) && is_request(segment);
   }
   [[nodiscard]] bool is_dropped(const Segment& segment) const {
     return options_.unreliable && is_request(segment) && receiver_.drops(segment);
@@ -244,6 +251,7 @@ class Connection final : private SegmentSink {
   void raise(const wire::Terminate& message, std::optional<std::uint64_t> executed = std::nullopt);
   void report_executed(std::uint64_t messages);
   [[nodiscard]] TerminateRaised answer_pending();
+  void end_if_over();
   void end(EndReason reason);
 
   Options options_;

@@ -112,6 +112,26 @@ void Connection::close() {
   end(EndReason::local_close);
 }
 
+// The count of executed messages tells a Weft peer which of its requests are still carried out. A
+// peer that closes the stream as well sends one, too, and proves nothing behind it: see received().
+// On a stream to itself the requests that would be discarded are our own.
+void Connection::close_when_proven() {
+  if (ended() || requester_.finishing()) return;
+  (void)answer_pending();
+  if (executed_) requester_.placed(*executed_);
+  requester_.finish();
+  if (requester_.finished() || executed_ || deferred_ || options_.to_itself) return close();
+  control_.put(wire::ControlWord::executed, receiver_.executed());
+  receiver_.flush();
+}
+
+// After whatever may have completed a request.
+void Connection::end_if_over() {
+  // A request has failed on this side, and the one before it has completed.
+  if (requester_.failed_locally()) return end(EndReason::local_error);
+  if (requester_.finished()) close();
+}
+
 void Connection::end(EndReason reason) {
   // The first reason counts. take_terminate() and peer_closed() set it before they call this.
   if (end_ != EndReason::none && end_ != reason) return;

@@ -145,12 +145,12 @@ bool Connection::deliver(const Segment& segment) {
   // message.
   if (receiver_.holds()) settle_held();
   note_first_fpdu();
-  // A response may have completed the last request before one that has failed on this side.
-  if (requester_.failed_locally()) end(EndReason::local_error);
+  end_if_over();
   return !ended();
 }
 
 bool Connection::control(const Segment& segment, Bytes payload) {
+  if (is_discarded(segment)) return true;  // since begin(), this side has begun to close
   if (segment.opcode == RdmapOpcode::terminate) {
     take_terminate(payload);
     return false;
@@ -162,7 +162,7 @@ bool Connection::control(const Segment& segment, Bytes payload) {
   }
   if (receiver_.holds()) settle_held();
   note_first_fpdu();
-  if (requester_.failed_locally()) end(EndReason::local_error);
+  end_if_over();
   return !ended();
 }
 

@@ -37,7 +37,7 @@ bool Connection::take_control_word(const Segment& segment, Bytes payload) {
       requester_.granted(static_cast<std::uint32_t>(value));
       break;
     case wire::ControlWord::waiting:
-      if (deferred_) break;  // the stream will end before that message
+      if (deferred_ || requester_.finishing()) break;  // the stream will end before that message
       // The peer asks for a message out of turn, or for one that it is sending already.
       if (!receiver_.want_grant(static_cast<std::uint32_t>(value))) {
         raise(quote(wire::terminate::tagged_bounds, &segment));
@@ -126,7 +126,8 @@ void Connection::receives_posted(std::uint64_t now_ns) {
 // Places what waits for a receive. Also called after each segment that arrives while messages are
 // held, as a receive may have been posted meanwhile.
 void Connection::settle_held() {
-  if (ended() || terminate_looping_ || (deferred_ && deferred_->gave_up)) return;
+  if (ended() || terminate_looping_ || requester_.finishing()) return;
+  if (deferred_ && deferred_->gave_up) return;
   // A held message may be too long for its receive, or name an STag that it may not invalidate.
   if (const TerminateRaised raised = receiver_.settle()) return give_up_waiting(*raised);
   if (deferred_) return raise_deferred();

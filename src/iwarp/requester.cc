@@ -44,7 +44,7 @@ Requester::Posted Requester::post(const WorkRequest& request) {
 // IBV_SEND_FENCE. RFC 5040 §3.3: no more reads and atomics are under way than the peer has room for
 // (ORD); a place of those is set aside for the probe.
 bool Requester::may_start(const Entry& entry) const {
-  if (failed_) return false;
+  if (failed_ || finishing_) return false;
   const StoredRequest& request = entry.request;
   if (request.fence && users_outstanding_ > 0) return false;
   if (!is_answered(request.operation)) return true;
@@ -154,7 +154,8 @@ bool Requester::carry_out(Entry& entry) {
 // Remembers what will show that the request was carried out: its position in the stream, the number
 // of its last message, its share of the peer's hold. A signaled request wants a proof. So does an
 // unsignaled one when half of the queue waits for proofs: without it a queue of unsignaled requests
-// would fill up for good.
+// would fill up for good. At the end of the stream each one does, because a flushed request
+// completes in any case.
 void Requester::finish_build(Entry& entry) {
   mid_message_ = false;
   entry.built = true;
@@ -168,9 +169,18 @@ void Requester::finish_build(Entry& entry) {
   // No answer will come for it, so it may complete now.
   if (is_local(entry.request.operation)) return retire();
   if (options_.acknowledge && !answered &&
-      (entry.request.signaled || queue_.half_full_of_built())) {
+      (entry.request.signaled || queue_.half_full_of_built() || finishing_)) {
     proofs_.want(queue_.next());
   }
+}
+
+// Reads and atomics at the end of the queue have answers of their own.
+void Requester::finish() {
+  finishing_ = true;
+  if (!options_.acknowledge) return;
+  std::uint64_t index = queue_.next();
+  while (index != queue_.head() && is_answered(queue_.entry(index - 1).request.operation)) --index;
+  proofs_.want(index);
 }
 
 // What has completed was sent, and its entry may be in use again.

@@ -89,6 +89,15 @@ class Requester {
   // Every posted request has completed.
   [[nodiscard]] bool idle() const { return queue_.idle(); }
 
+  // No request begins from now on, and everything that was sent wants its proof. A message that has
+  // begun is sent to its end.
+  void finish();
+  [[nodiscard]] bool finishing() const { return finishing_; }
+  // After finish(): every request that was sent has completed; the others wait to be flushed.
+  [[nodiscard]] bool finished() const {
+    return finishing_ && !mid_message_ && queue_.head() == queue_.next();
+  }
+
   // Control word `placed`: the peer has carried out our first `messages` messages. A proof that
   // needs no read.
   void placed(std::uint64_t messages);
@@ -177,6 +186,7 @@ class Requester {
   bool queue_named_ = false;       // ... for the request at next(), which has not started
   bool failed_ = false;            // some entry carries a failure: nothing more is built
   bool failed_locally_ = false;    // ... and has completed, or is a message cut in two
+  bool finishing_ = false;         // see finish()
 
   std::deque<Outstanding> outstanding_;  // in the order of sending, which responses keep
   std::uint32_t users_outstanding_ = 0;  // those that are not probes

@@ -154,7 +154,8 @@ void Requester::blame_unsent() {
 
 // Without a Terminate nothing is at fault: requests that the peer carried out, or at least its TCP
 // acknowledged, succeed. The first other one reports the loss as exhausted retries, as an
-// InfiniBand adapter does. Nothing behind an unanswered read may succeed.
+// InfiniBand adapter does. Nothing behind an unanswered read may succeed. Where this side was
+// closing the stream itself, the loss is no failure.
 void Requester::end_by_loss(std::uint64_t acknowledged_position,
                             std::optional<std::uint64_t> executed) {
   // What is proven, or was answered, completes in the ordinary way first.
@@ -168,7 +169,8 @@ void Requester::end_by_loss(std::uint64_t acknowledged_position,
     if (!arrived) break;
     if (oldest.request.signaled) complete(queue_.head(), Status::success);
   }
-  if (!queue_.idle() && queue_.entry(queue_.head()).failure == Status::success) {
+  const bool lost = !queue_.idle() && queue_.entry(queue_.head()).failure == Status::success;
+  if (lost && !finishing_) {
     complete(queue_.head(), Status::retry_exceeded);
     queue_.pop();
   }

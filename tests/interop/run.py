@@ -30,6 +30,7 @@ import datagrams  # noqa: F401
 import faults  # noqa: F401
 import gids  # noqa: F401
 import death  # noqa: F401
+import disconnects  # noqa: F401
 import endurance  # noqa: F401
 import half_spoken  # noqa: F401
 import hostile  # noqa: F401

@@ -149,6 +149,15 @@ std::uint32_t CompletionQueue::unfinished(const QueueSlots& slots) {
   return places;
 }
 
+bool CompletionQueue::holds_success_of(std::uint32_t queue_pair_number) {
+  const std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < count_; ++i) {
+    const ibv_wc& completion = ring_[(head_ + i) % ring_.size()].completion;
+    if (completion.qp_num == queue_pair_number && completion.status == IBV_WC_SUCCESS) return true;
+  }
+  return false;
+}
+
 // The notes have a ring of their own, so that plain queues do not pay for them.
 void CompletionQueue::extend(const CompletionQueueExtras& extras) {
   const std::lock_guard lock(mutex_);

@@ -126,6 +126,8 @@ class CompletionQueue : public KeptMemory {
   // How many of the places that are taken belong to requests without a completion in this queue.
   // The lock of the queue pair must be held.
   [[nodiscard]] std::uint32_t unfinished(const QueueSlots& slots);
+  // Whether the program has still to poll a success of this queue pair.
+  [[nodiscard]] bool holds_success_of(std::uint32_t queue_pair_number);
   // The number within the device's statistics.
   [[nodiscard]] std::uint64_t number() const { return number_; }
   void set_number(std::uint64_t number) { number_ = number; }

@@ -366,6 +366,11 @@ Carrier::End LocalCarrier::end(const QueuePairLock& lock) const {
   return stream_ ? stream_->end(lock) : end_;
 }
 
+// Without TCP a request that the peer has carried out has completed.
+bool LocalCarrier::begin_disconnect(QueuePairLock& lock) {
+  return stream_ && !agreeing() && stream_->begin_disconnect(lock);
+}
+
 void LocalCarrier::disconnect(QueuePairLock& lock) {
   if (stream_) return stream_->disconnect(lock);
   take_in(Occasion::ready);

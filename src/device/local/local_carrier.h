@@ -62,6 +62,10 @@ class LocalCarrier : public Carrier {
   [[nodiscard]] bool ended(const QueuePairLock& lock) const final;
   [[nodiscard]] End end(const QueuePairLock& lock) const final;
   void disconnect(QueuePairLock& lock) override;
+  [[nodiscard]] bool begin_disconnect(QueuePairLock& lock) override;
+  [[nodiscard]] bool closing(const QueuePairLock& lock) const override {
+    return stream_ && stream_->closing(lock);
+  }
   void flush(QueuePairLock& lock) override;
   void stop(QueuePairLock& lock) final;
 

@@ -90,6 +90,11 @@ class Carrier {
   [[nodiscard]] virtual End end(const QueuePairLock& lock) const = 0;
   // Ends the connection from this side, after what has arrived was taken in: rdma_disconnect(3).
   virtual void disconnect(QueuePairLock& lock) = 0;
+  // The same, but leaves the peer some time to prove what was sent before. True: the carrier takes
+  // no requests any more, discards those of the peer, and will end by itself; until then closing()
+  // is true. False: there is nothing to wait for, and nothing has changed.
+  [[nodiscard]] virtual bool begin_disconnect(QueuePairLock& /*lock*/) { return false; }
+  [[nodiscard]] virtual bool closing(const QueuePairLock& /*lock*/) const { return false; }
   // Ends the connection; requests that are under way complete as flushed. Answers that are due are
   // still sent, if need be after stop().
   virtual void flush(QueuePairLock& lock) = 0;

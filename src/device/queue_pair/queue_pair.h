@@ -123,6 +123,8 @@ class QueuePair final : public Pollable,
   void fail_pairing(const Pairing& pairing);
   // Moves the queue pair to the error state and flushes what is posted: rdma_disconnect(3).
   void disconnect();
+  // Whether the program has still to poll a success of this queue pair.
+  [[nodiscard]] bool has_unpolled_success();
 
   // --- Progress. Without any lock.
 
@@ -177,6 +179,7 @@ class QueuePair final : public Pollable,
   int post_one(const ibv_send_wr& request, QueuePairLock& lock);
   int accept_one(const ibv_send_wr& given, QueuePairLock& lock);
   int accept(const SendRequest& request, QueuePairLock& lock);
+  void flush_posted(const iwarp::WorkRequest& work, const QueuePairLock& lock);
   int check(const ibv_send_wr& given, std::span<iwarp::LocalSlice> slices, SendRequest& request,
             const QueuePairLock& lock) const;
   [[nodiscard]] bool takes_work(const QueuePairLock& lock) const;

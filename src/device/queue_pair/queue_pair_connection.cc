@@ -160,10 +160,23 @@ void QueuePair::fail_pairing(const Pairing& pairing) {
 void QueuePair::disconnect() {
   QueuePairLock lock(mutex_);
   // Before enter_error(): what has arrived is taken in first, so that requests it answers succeed
-  // and are not flushed.
-  if (carrier_) carrier_->disconnect(lock);
+  // and are not flushed. The destruction of a queue pair waits for no proofs, because nobody sees
+  // its completions.
+  const bool closes = carrier_ && !parts_.destroyed && carrier_->begin_disconnect(lock);
+  if (carrier_ && !closes) carrier_->disconnect(lock);
   enter_error(lock);
   settle(lock);
+}
+
+// The program may destroy the queues when it has destroyed the queue pair.
+bool QueuePair::has_unpolled_success() {
+  const QueuePairLock lock(mutex_);
+  if (parts_.destroyed) return false;
+  const ibv_qp& qp = handle_.qp;
+  for (ibv_cq* queue : {qp.send_cq, qp.recv_cq}) {
+    if (queue && CompletionQueue::of(queue)->holds_success_of(qp.qp_num)) return true;
+  }
+  return false;
 }
 
 // InfiniBand has no end of a connection: a peer that disappears leaves a paired queue pair as it
@@ -172,6 +185,7 @@ void QueuePair::disconnect() {
 void QueuePair::on_carrier_ended(QueuePairLock& lock) {
   const Carrier::End end = carrier_->end(lock);
   if (end.event) parts_.raise(*end.event);
+  if (handle_.qp.state == IBV_QPS_ERR) return enter_error(lock);  // it was closing
   // A UC queue pair reports no failure of its peer (InfiniBand has no NAKs there), so even a
   // Terminate only means that the peer has left.
   const bool lost = end.reason == iwarp::EndReason::peer_closed ||

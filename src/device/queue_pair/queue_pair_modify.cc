@@ -198,6 +198,9 @@ void QueuePair::enter_error(QueuePairLock& lock) {
   if (first && parts_.receives.shared()) parts_.raise(IBV_EVENT_QP_LAST_WQE_REACHED);
   // No new connection may come while the old work is flushed.
   search_.end(lock);
+  // Requests that were sent may still be proven: they complete when the carrier ends, and then this
+  // function is called again.
+  if (carrier_ && carrier_->closing(lock)) return parts_.flush_receives();
   // Requests under way were posted before those that wait, so they complete first.
   if (carrier_) carrier_->flush(lock);
   parts_.flush_waiting();

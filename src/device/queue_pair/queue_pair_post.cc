@@ -221,9 +221,7 @@ int QueuePair::accept(const SendRequest& request, QueuePairLock& lock) {
   // allows posting there.
   if (handle_.qp.state == IBV_QPS_ERR) {
     slots.take();
-    parts_.completions.add_send({.wr_id = request.work.wr_id,
-                                 .operation = request.work.operation,
-                                 .status = iwarp::Status::flushed});
+    flush_posted(request.work, lock);
     return 0;
   }
   // No carrier takes requests: the peer is not found yet, the responder waits for the initiator's
@@ -231,6 +229,17 @@ int QueuePair::accept(const SendRequest& request, QueuePairLock& lock) {
   const int failed = error_of(parts_.waiting.post(parts_.limits, request.work));
   if (failed == 0) slots.take();
   return failed;
+}
+
+// A request that was posted in the error state. It completes behind those that the peer may still
+// prove. A local request is in no list of MemoryAccess, so it waits as if it were another one.
+void QueuePair::flush_posted(const iwarp::WorkRequest& work, const QueuePairLock& lock) {
+  if (carrier_ && carrier_->closing(lock)) {
+    const bool local = is_local(work.operation);
+    return parts_.waiting.hold(work.wr_id, local ? iwarp::Operation::send : work.operation);
+  }
+  parts_.completions.add_send(
+      {.wr_id = work.wr_id, .operation = work.operation, .status = iwarp::Status::flushed});
 }
 
 // A connected type accepts requests where a connection exists or will come, or where the lack of

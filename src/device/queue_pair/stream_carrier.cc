@@ -74,7 +74,8 @@ int StreamCarrier::start(QueuePairLock& lock) {
 
 // A responder may send only after the peer's first FPDU (RFC 5044 §7.1). In SQD nothing new starts.
 bool StreamCarrier::takes_requests(const QueuePairLock& /*lock*/) const {
-  return confirmed_ && !held_ && !connection_.ended() && parts_.qp.state != IBV_QPS_SQD;
+  const bool closing = closing_end_ns_ != iwarp::Connection::never_ns;
+  return confirmed_ && !held_ && !closing && !connection_.ended() && parts_.qp.state != IBV_QPS_SQD;
 }
 
 int StreamCarrier::post(const SendRequest& request, QueuePairLock& /*lock*/) {
@@ -127,6 +128,7 @@ void StreamCarrier::drive(Occasion occasion, QueuePairLock& lock) {
       alarm_ns_ = iwarp::Connection::never_ns;
       look_for_peer();
       look_for_initiator();
+      if (sys::now_ns() >= closing_end_ns_) connection_.close();
       connection_.on_time(sys::now_ns());
       return StreamCarrier::advance(lock);
   }
@@ -340,6 +342,22 @@ Carrier::End StreamCarrier::end(const QueuePairLock& /*lock*/) const {
     end.event = IBV_EVENT_QP_REQ_ERR;
   }
   return end;
+}
+
+// A completion must not say less than the program can know: the peer may have received a Send and
+// have answered it in another way, while the proof is still on its way. An adapter has the
+// acknowledgement long before the program can know that.
+bool StreamCarrier::begin_disconnect(QueuePairLock& lock) {
+  if (closing_end_ns_ != iwarp::Connection::never_ns) return !connection_.ended();
+  if (!connection_.ended()) receive_available();
+  if (gathering_.waits() && !connection_.ended()) send_available();
+  if (connection_.ended() || connection_.requests_done()) return false;
+  connection_.close_when_proven();
+  if (connection_.ended()) return false;
+  closing_end_ns_ = sys::now_ns() + parts_.context.device().settings().closing_ns;
+  driver_.engine.call_at(closing_end_ns_, driver_.queue_pair.lock());
+  advance(lock);
+  return !connection_.ended();
 }
 
 // Reads once more, so that answers and a Terminate that are in the socket decide how requests

@@ -82,6 +82,10 @@ class StreamCarrier : public Carrier, private iwarp::Host {
   }
   [[nodiscard]] End end(const QueuePairLock& lock) const final;
   void disconnect(QueuePairLock& lock) final;
+  [[nodiscard]] bool begin_disconnect(QueuePairLock& lock) final;
+  [[nodiscard]] bool closing(const QueuePairLock& /*lock*/) const final {
+    return closing_end_ns_ != iwarp::Connection::never_ns && !connection_.ended();
+  }
   void flush(QueuePairLock& lock) final;
   void stop(QueuePairLock& lock) final;
 
@@ -161,6 +165,8 @@ class StreamCarrier : public Carrier, private iwarp::Host {
   std::uint64_t alarm_ns_ = iwarp::Connection::never_ns;  // drive() comes then
   // The next look at whether the peer's host is still there, while requests wait for it.
   std::uint64_t peer_look_ns_ = iwarp::Connection::never_ns;
+  // begin_disconnect() was called: until then the peer may prove what was sent.
+  std::uint64_t closing_end_ns_ = iwarp::Connection::never_ns;
   bool keeps_alive_ = false;
   std::size_t sent_since_look_ = 0;  // at TCP's segment size
   CreditWait credit_wait_;
