@@ -187,8 +187,8 @@ void ActiveSide::on_fault(rdma_cm_event_type type, int status) {
 int ActiveSide::establish() {
   std::unique_lock lock(state_.mutex);
   if (state_.stage != Stage::responded || state_.handle.id.qp) return EINVAL;
-  // Without a queue pair the connection cannot be used, so its stream is closed.
-  if (!stream_.queue_pair()) {
+  // The queue pair is destroyed, or this is iWARP, which needs one.
+  if (!stream_.queue_pair() && !stream_.is_bare()) {
     state_.stage = Stage::ended;
     response_.close();
     return EINVAL;

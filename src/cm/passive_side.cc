@@ -56,6 +56,15 @@ ConnectParameters PassiveSide::requested_parameters() {
   return parameters;
 }
 
+// A queue pair in RESET takes no receives, and one in ERR flushes them, so the reply would invite
+// data that cannot be received.
+int PassiveSide::find_queue_pair(std::uint32_t number, std::shared_ptr<device::QueuePair>& found) {
+  const int failed = stream_.find_queue_pair(number, found);
+  if (failed != 0 || !found) return failed;
+  const ibv_qp_state state = found->verbs()->state;
+  return state == IBV_QPS_ERR || state == IBV_QPS_RESET ? EINVAL : 0;
+}
+
 // The reply is sent without the lock, since the inbound may call on_replied() at once. The timer
 // exists from here on, so that on_replied() can start it.
 int PassiveSide::accept(const ConnectParameters& parameters) {
@@ -65,11 +74,7 @@ int PassiveSide::accept(const ConnectParameters& parameters) {
     const std::lock_guard lock(state_.mutex);
     if (state_.stage != Stage::requested) return EINVAL;
     std::shared_ptr<device::QueuePair> queue_pair;
-    if (const int failed = stream_.find_queue_pair(parameters.qp_num, queue_pair)) return failed;
-    // A queue pair in RESET takes no receives, and one in ERR flushes them, so the reply would
-    // invite data that cannot be received.
-    const ibv_qp_state state = queue_pair->verbs()->state;
-    if (state == IBV_QPS_ERR || state == IBV_QPS_RESET) return EINVAL;
+    if (const int failed = find_queue_pair(parameters.qp_num, queue_pair)) return failed;
     stream_.use(queue_pair);
     stream_.request(parameters);
     acknowledge = state_.registry->settings().acknowledge;
@@ -114,9 +119,9 @@ void PassiveSide::on_first_fpdu_timeout() {
   if (state_.stage != Stage::accepting) return;
   state_.stage = Stage::ended;
   ++state_.registry->context()->device().refusals().no_first_fpdu;
-  const auto queue_pair = stream_.queue_pair();
+  const auto disconnect = stream_.disconnection();
   lock.unlock();
-  if (queue_pair) queue_pair->disconnect();
+  disconnect();
   lock.lock();
   state_.push(RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
 }

@@ -36,6 +36,7 @@ class PassiveSide {
  private:
   class FirstFpduTimer;
 
+  int find_queue_pair(std::uint32_t number, std::shared_ptr<device::QueuePair>& found);
   void on_replied(device::StreamSocket stream);
   void on_first_fpdu_timeout();
 

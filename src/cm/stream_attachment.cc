@@ -1,10 +1,12 @@
 #include "cm/stream_attachment.h"
 
 #include <cerrno>
+#include <utility>
 
 #include "cm/depths.h"
 #include "cm/identifier.h"
 #include "device/addresses.h"
+#include "device/limits.h"
 
 namespace weft::cm {
 
@@ -15,7 +17,10 @@ int StreamAttachment::find_queue_pair(std::uint32_t number,
   ibv_qp* const own = state_.handle.id.qp;
   found = own ? device::QueuePair::of(own)->shared_from_this()
               : state_.registry->context()->find_queue_pair(number);
-  if (!found) return EINVAL;
+  // iWARP has no numbers. InfiniBand's have 24 bits, and some have a meaning of their own.
+  const bool possible = number > 1 && number < 0xFF'FFFF;
+  bare_ = !found && possible && state_.registry->context()->device().is_roce();
+  if (!found) return bare_ ? 0 : EINVAL;
   // RDMA_OPTION_ID_ACK_TIMEOUT: ibv_query_qp(3) reports it.
   found->set_timeout(state_.ack_timeout);
   return 0;
@@ -53,21 +58,47 @@ device::StreamParameters StreamAttachment::parameters(bool initiator) {
 // Otherwise it is at once, since that FPDU may take any time.
 int StreamAttachment::attach(std::unique_lock<std::mutex>& lock, device::StreamSocket socket,
                              const Plan& plan) {
-  const auto queue_pair = queue_pair_.lock();
-  const device::StreamParameters agreed = parameters(plan.initiator);
-  const bool connected = plan.initiator || agreed.rtr == iwarp::RtrKind::none;
-  state_.stage = connected ? Stage::connected : Stage::accepting;
+  const bool peer_to_peer = negotiated_.rtr != iwarp::RtrKind::none;
+  state_.stage = plan.initiator || !peer_to_peer ? Stage::connected : Stage::accepting;
   attaching_ = true;
   ready_early_ = ended_early_ = false;
-  // The observer is this object, kept alive by its id.
-  const std::weak_ptr<device::ConnectionObserver> observer =
-      std::shared_ptr<device::ConnectionObserver>(state_.owner().lock(), this);
-  lock.unlock();
-  const int failed = queue_pair ? queue_pair->attach(std::move(socket), agreed, observer) : EINVAL;
-  lock.lock();
+  const int failed = hand_over(lock, std::move(socket), plan.initiator);
   attaching_ = false;
   after_attach(failed, plan);
   return failed;
+}
+
+// The lock is released meanwhile. The observer is this object, kept alive by its id.
+int StreamAttachment::hand_over(std::unique_lock<std::mutex>& lock, device::StreamSocket socket,
+                                bool initiator) {
+  const auto queue_pair = queue_pair_.lock();
+  const device::StreamParameters agreed = parameters(initiator);
+  const std::weak_ptr<device::ConnectionObserver> observer =
+      std::shared_ptr<device::ConnectionObserver>(state_.owner().lock(), this);
+  int failed = EINVAL;
+  std::shared_ptr<device::BareStream> bare;
+  lock.unlock();
+  if (queue_pair) {
+    failed = queue_pair->attach(std::move(socket), agreed, observer);
+  } else if (bare_) {
+    device::Device& device = state_.registry->context()->device();
+    bare = device::BareStream::start(device, std::move(socket), agreed, observer);
+    failed = bare ? 0 : ENOMEM;
+  }
+  lock.lock();
+  bare_stream_ = bare;
+  return failed;
+}
+
+std::function<void()> StreamAttachment::disconnection() const {
+  return [queue_pair = queue_pair_.lock(), bare = bare_stream_] {
+    if (queue_pair) queue_pair->disconnect();
+    if (bare) bare->disconnect();
+  };
+}
+
+void StreamAttachment::abandon_after_fork() {
+  if (bare_stream_) bare_stream_->abandon_after_fork();
 }
 
 // The stream may have begun, and ended, while it was handed over. The events for this are pushed
@@ -108,7 +139,12 @@ void StreamAttachment::on_stream_ready() {
 }
 
 // DISCONNECTED follows only an ESTABLISHED. A connection that ends before is a CONNECT_ERROR.
-void StreamAttachment::on_stream_ended(iwarp::EndReason /*reason*/) {
+//
+// On an adapter a disconnection is reported tens of microseconds after the last completion, so a
+// program that polls finds that first. Here both may arrive in one segment. A program that takes
+// its events before it polls would destroy the queue pair together with its last completions
+// (libfabric's rxm). So the event waits until they are polled.
+void StreamAttachment::on_stream_ended(iwarp::EndReason reason) {
   const std::lock_guard lock(state_.mutex);
   if (attaching_) {
     ended_early_ = true;
@@ -116,8 +152,38 @@ void StreamAttachment::on_stream_ended(iwarp::EndReason /*reason*/) {
   }
   const Stage last = state_.stage;
   if (last == Stage::accepting) state_.push(RDMA_CM_EVENT_CONNECT_ERROR, -ECONNRESET);
-  if (last == Stage::connected) state_.push_disconnected();
   if (last == Stage::accepting || last == Stage::connected) state_.stage = Stage::ended;
+  if (last != Stage::connected) return;
+  end_due_ns_ = device::sys::now_ns() + state_.registry->settings().unpolled_ns;
+  const bool by_peer = reason != iwarp::EndReason::local_close && !disconnected_;
+  by_peer && !may_report_end() ? report_end_later() : state_.push_disconnected();
+}
+
+// The queue pair's lock is a leaf here: the call notifies nobody.
+bool StreamAttachment::may_report_end() const {
+  const auto queue_pair = queue_pair_.lock();
+  return !queue_pair || device::sys::now_ns() >= end_due_ns_ || !queue_pair->has_unpolled_success();
+}
+
+void StreamAttachment::report_end_later() {
+  late_end_ =
+      device::DelayedCall::start(state_.registry->context()->engine(),
+                                 device::limits::unpolled_look_ns, [weak = state_.owner(), this] {
+                                   const auto id = weak.lock();  // this object is a part of it
+                                   if (!id) return;
+                                   const std::lock_guard lock(state_.mutex);
+                                   if (!late_end_) return;
+                                   may_report_end() ? report_end() : report_end_later();
+                                 });
+}
+
+void StreamAttachment::note_disconnection() {
+  disconnected_ = true;
+  report_end();
+}
+
+void StreamAttachment::report_end() {
+  if (std::exchange(late_end_, nullptr)) state_.push_disconnected();
 }
 
 }  // namespace weft::cm

@@ -141,7 +141,7 @@ void StreamSpace::report(const std::shared_ptr<device::InboundHandshake>& inboun
 // rdma_disconnect(3) asks both sides to call it, so it is no error that the connection has ended
 // already. The side that calls it gets its DISCONNECTED even where the peer has sent nothing yet.
 int StreamSpace::disconnect() {
-  std::shared_ptr<device::QueuePair> queue_pair;
+  std::function<void()> disconnect;
   {
     std::unique_lock lock(state_.mutex);
     if (!state_.handle.id.verbs) return EINVAL;
@@ -157,15 +157,17 @@ int StreamSpace::disconnect() {
     if (passive_.replying()) return EINVAL;
     // From `accepting`, too: the end of the stream is then reported as DISCONNECTED.
     state_.stage = Stage::connected;
-    queue_pair = stream_.queue_pair();
+    stream_.note_disconnection();
+    disconnect = stream_.disconnection();
   }
-  if (queue_pair) queue_pair->disconnect();
+  disconnect();
   return 0;
 }
 
 // As InfiniBand adapters have it, the queue pair of the side that did not disconnect first fails
 // only now, and flushes its requests. Otherwise it has done so by itself.
 int StreamSpace::answer_disconnection(std::unique_lock<std::mutex>& lock) {
+  stream_.note_disconnection();
   const auto queue_pair = stream_.queue_pair();
   const bool strict = state_.registry->context()->device().is_strict_roce();
   lock.unlock();
@@ -175,13 +177,13 @@ int StreamSpace::answer_disconnection(std::unique_lock<std::mutex>& lock) {
 
 void StreamSpace::shut(Stage last) {
   std::shared_ptr<device::Listener> listener;
-  std::shared_ptr<device::QueuePair> queue_pair;
+  std::function<void()> disconnect;
   state_.registry->shared_ports().remove(this);
   {
     const std::lock_guard lock(state_.mutex);
     reserved_.reset();
     listener = std::move(listener_);
-    queue_pair = stream_.queue_pair();
+    disconnect = stream_.disconnection();
   }
   // New requests are stopped first, so that none comes in while those that wait are ended.
   if (listener) listener->stop();
@@ -189,7 +191,7 @@ void StreamSpace::shut(Stage last) {
   active_.shut();
   passive_.shut(last);
   const bool has_stream = last == Stage::connected || last == Stage::accepting;
-  if (queue_pair && has_stream) queue_pair->disconnect();
+  if (has_stream) disconnect();
 }
 
 void StreamSpace::abandon_after_fork() {
@@ -198,6 +200,7 @@ void StreamSpace::abandon_after_fork() {
   failing_.abandon_after_fork();
   active_.abandon_after_fork();
   passive_.abandon_after_fork();
+  stream_.abandon_after_fork();
 }
 
 }  // namespace weft::cm

@@ -299,6 +299,93 @@ TEST_F(Connect, OwnQueuePairsMayPostBeforeTheStreamIsThere) {
   destroy(server);
 }
 
+// InfiniBand's connection management knows queue pairs by number only. Programs connect ids with
+// invented numbers to measure it (cmtime).
+class WithoutQueuePairs : public Connect {
+ protected:
+  // Numbers of queue pairs that do not exist.
+  static constexpr std::uint32_t number = 0xABC000;
+
+  void SetUp() override {
+    Connect::SetUp();
+    if (!device_->is_roce()) GTEST_SKIP() << "iWARP has no numbers of queue pairs";
+    listener_ = make_listener(passive_);
+    client_ = make_client(active_, listener_);
+  }
+
+  rdma_cm_id* accept_request() {
+    rdma_cm_id* server = expect(passive_, RDMA_CM_EVENT_CONNECT_REQUEST)->id;
+    const std::string data = "pong";
+    auto parameters = with_data(data, 0, 0);
+    parameters.qp_num = number + 1;
+    EXPECT_EQ(manager_->accept(server, &parameters), 0) << strerror(errno);
+    return server;
+  }
+
+  void connect() {
+    const std::string data = "ping";
+    auto parameters = with_data(data, 0, 0);
+    parameters.qp_num = number;
+    ASSERT_EQ(manager_->connect(client_, &parameters), 0) << strerror(errno);
+  }
+
+  rdma_cm_id* client_ = nullptr;
+};
+
+TEST_F(WithoutQueuePairs, IdsAreConnectedAndDisconnected) {
+  for (const bool client_first : {true, false}) {
+    if (!client_first) client_ = make_client(active_, listener_);
+    connect();
+    rdma_cm_id* server = accept_request();
+    EXPECT_EQ(expect(active_, RDMA_CM_EVENT_CONNECT_RESPONSE)->param.conn.private_data_len, 4);
+    EXPECT_TRUE(quiet(passive_)) << "established before rdma_establish";
+    ASSERT_EQ(manager_->establish(client_), 0) << strerror(errno);
+    expect(passive_, RDMA_CM_EVENT_ESTABLISHED);
+    ASSERT_EQ(manager_->disconnect(client_first ? client_ : server), 0);
+    expect(active_, RDMA_CM_EVENT_DISCONNECTED);
+    expect(passive_, RDMA_CM_EVENT_DISCONNECTED);
+    EXPECT_EQ(manager_->disconnect(client_first ? server : client_), 0);
+    destroy(client_);
+    destroy(server);
+    EXPECT_TRUE(quiet(active_));
+    EXPECT_TRUE(quiet(passive_));
+  }
+}
+
+TEST_F(WithoutQueuePairs, TheDestructionOfAnIdIsAnEnd) {
+  connect();
+  rdma_cm_id* server = accept_request();
+  expect(active_, RDMA_CM_EVENT_CONNECT_RESPONSE);
+  ASSERT_EQ(manager_->establish(client_), 0);
+  expect(passive_, RDMA_CM_EVENT_ESTABLISHED);
+  destroy(client_);
+  expect(passive_, RDMA_CM_EVENT_DISCONNECTED);
+  destroy(server);
+}
+
+// What an adapter does with packets for a number that no queue pair has: it takes none.
+TEST_F(WithoutQueuePairs, AQueuePairReachesNothing) {
+  // The third connection between two processes of one host is made without TCP.
+  for (int turn = 0; turn < 3; ++turn) {
+    make_queue_pair(client_);
+    ASSERT_EQ(manager_->connect(client_, nullptr), 0);
+    rdma_cm_id* server = accept_request();
+    expect(active_, RDMA_CM_EVENT_ESTABLISHED);
+    expect(passive_, RDMA_CM_EVENT_ESTABLISHED);
+    ibv_send_wr request{};
+    request.opcode = IBV_WR_SEND;
+    ibv_send_wr* bad = nullptr;
+    ASSERT_EQ(ibv_post_send(client_->qp, &request, &bad), 0);
+    EXPECT_NE(completion_of(client_->send_cq).status, IBV_WC_SUCCESS);
+    expect(active_, RDMA_CM_EVENT_DISCONNECTED);
+    expect(passive_, RDMA_CM_EVENT_DISCONNECTED);
+    destroy(client_);
+    destroy(server);
+    client_ = make_client(active_, listener_);
+  }
+  destroy(client_);
+}
+
 TEST_F(Connect, UnknownQueuePairNumberIsRefused) {
   listener_ = make_listener(passive_);
   rdma_cm_id* client = make_client(active_, listener_);

@@ -128,6 +128,197 @@ TEST_F(Disconnect, ErrorStateOfTheQueuePairIsOne) {
   destroy(pair);
 }
 
+// What was sent before the call is proven by the peer, which works on meanwhile.
+class ClosingStream : public Disconnect {
+ protected:
+  // No test may depend on how fast a busy machine is.
+  ClosingStream() {
+    settings_.same_host = device::SameHost::off;
+    settings_.closing_ns = std::uint64_t{patience_ms} * 1'000'000;
+  }
+
+  void post_send(rdma_cm_id* id, std::uint64_t wr_id) {
+    ibv_send_wr request{};
+    request.wr_id = wr_id;
+    request.opcode = IBV_WR_SEND;
+    ibv_send_wr* bad = nullptr;
+    ASSERT_EQ(ibv_post_send(id->qp, &request, &bad), 0);
+  }
+
+  // In iwarp a Send without a receive ends the stream.
+  [[nodiscard]] bool holds_sends() const { return device_->hold_bytes() > 0; }
+
+  // Sends wait for their receives without end.
+  Pair connect_patiently() {
+    rdma_conn_param parameters{};
+    parameters.rnr_retry_count = 7;
+    return connect_pair(parameters, parameters);
+  }
+
+  static void expect_completion(ibv_cq* cq, std::uint64_t wr_id, ibv_wc_status status) {
+    const ibv_wc completion = completion_of(cq);
+    EXPECT_EQ(completion.wr_id, wr_id);
+    EXPECT_EQ(completion.status, status);
+  }
+};
+
+TEST_F(ClosingStream, ProvesWhatWasSentBefore) {
+  for (const bool client_first : {true, false}) {
+    Pair pair = connect_pair();
+    rdma_cm_id* const first = client_first ? pair.client : pair.server;
+    rdma_cm_id* const second = client_first ? pair.server : pair.client;
+    post_receive(first);
+    post_receive(second);
+    post_send(first, 1);
+    ASSERT_EQ(manager_->disconnect(first), 0);
+    EXPECT_EQ(first->qp->state, IBV_QPS_ERR);
+    expect_completion(first->send_cq, 1, IBV_WC_SUCCESS);
+    expect_completion(first->recv_cq, 5, IBV_WC_WR_FLUSH_ERR);
+    expect_completion(second->recv_cq, 5, IBV_WC_SUCCESS);
+    expect(active_, RDMA_CM_EVENT_DISCONNECTED);
+    expect(passive_, RDMA_CM_EVENT_DISCONNECTED);
+    EXPECT_TRUE(quiet(active_));
+    EXPECT_TRUE(quiet(passive_));
+    destroy(pair);
+  }
+}
+
+TEST_F(ClosingStream, KeepsTheOrderOfRequests) {
+  if (!holds_sends()) GTEST_SKIP() << "a Send does not wait for its receive";
+  Pair pair = connect_patiently();
+  post_send(pair.client, 1);
+  // Waits at the server for a receive.
+  ASSERT_EQ(manager_->disconnect(pair.client), 0);
+  ASSERT_EQ(manager_->disconnect(pair.client), 0);
+  post_send(pair.client, 2);
+  post_receive(pair.client);
+  expect_completion(pair.client->recv_cq, 5, IBV_WC_WR_FLUSH_ERR);
+  post_receive(pair.server);
+  expect_completion(pair.client->send_cq, 1, IBV_WC_SUCCESS);
+  expect_completion(pair.client->send_cq, 2, IBV_WC_WR_FLUSH_ERR);
+  expect_completion(pair.server->recv_cq, 5, IBV_WC_SUCCESS);
+  expect(active_, RDMA_CM_EVENT_DISCONNECTED);
+  expect(passive_, RDMA_CM_EVENT_DISCONNECTED);
+  EXPECT_TRUE(quiet(active_));
+  EXPECT_TRUE(quiet(passive_));
+  destroy(pair);
+}
+
+// Neither waits for a proof that the other one will not give.
+TEST_F(ClosingStream, MayBeClosedByBoth) {
+  if (!holds_sends()) GTEST_SKIP() << "a Send does not wait for its receive";
+  Pair pair = connect_patiently();
+  post_send(pair.client, 1);
+  post_send(pair.server, 2);
+  ASSERT_EQ(manager_->disconnect(pair.client), 0);
+  ASSERT_EQ(manager_->disconnect(pair.server), 0);
+  expect_completion(pair.client->send_cq, 1, IBV_WC_WR_FLUSH_ERR);
+  expect_completion(pair.server->send_cq, 2, IBV_WC_WR_FLUSH_ERR);
+  expect(active_, RDMA_CM_EVENT_DISCONNECTED);
+  expect(passive_, RDMA_CM_EVENT_DISCONNECTED);
+  destroy(pair);
+}
+
+TEST_F(ClosingStream, IsOverWhenTheQueuePairIsDestroyed) {
+  if (!holds_sends()) GTEST_SKIP() << "a Send does not wait for its receive";
+  Pair pair = connect_patiently();
+  post_send(pair.client, 1);
+  ASSERT_EQ(manager_->disconnect(pair.client), 0);
+  EXPECT_TRUE(quiet(passive_)) << "the server has no receive, so nothing is proven";
+  manager_->destroy_qp(pair.client);
+  expect(active_, RDMA_CM_EVENT_DISCONNECTED);
+  expect(passive_, RDMA_CM_EVENT_DISCONNECTED);
+  destroy(pair);
+}
+
+TEST_F(ClosingStream, IsOverWhenTheQueuePairIsReset) {
+  if (!holds_sends()) GTEST_SKIP() << "a Send does not wait for its receive";
+  Pair pair = connect_patiently();
+  post_send(pair.client, 1);
+  ASSERT_EQ(manager_->disconnect(pair.client), 0);
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_RESET;
+  ASSERT_EQ(device::QueuePair::of(pair.client->qp)->modify(attributes, IBV_QP_STATE), 0);
+  expect(active_, RDMA_CM_EVENT_DISCONNECTED);
+  expect(passive_, RDMA_CM_EVENT_DISCONNECTED);
+  ibv_wc completion{};
+  EXPECT_EQ(ibv_poll_cq(pair.client->send_cq, 1, &completion), 0);
+  destroy(pair);
+}
+
+class BrieflyClosingStream : public ClosingStream {
+ protected:
+  BrieflyClosingStream() { settings_.closing_ns = 1'000'000; }
+};
+
+TEST_F(BrieflyClosingStream, FlushesWhatIsNotProvenInTime) {
+  if (!holds_sends()) GTEST_SKIP() << "a Send does not wait for its receive";
+  Pair pair = connect_patiently();
+  post_send(pair.client, 1);
+  ASSERT_EQ(manager_->disconnect(pair.client), 0);
+  expect_completion(pair.client->send_cq, 1, IBV_WC_WR_FLUSH_ERR);
+  expect(active_, RDMA_CM_EVENT_DISCONNECTED);
+  expect(passive_, RDMA_CM_EVENT_DISCONNECTED);
+  destroy(pair);
+}
+
+// The end by the peer is reported behind the completions of what arrived before it.
+class EndByThePeer : public ClosingStream {
+ protected:
+  // Longer than any test waits for an event.
+  EndByThePeer() { settings_.unpolled_ns = std::uint64_t{patience_ms} * 10'000'000; }
+
+  // The server's program has a message that it has not polled, and the client has disconnected.
+  Pair end_pair() {
+    Pair pair = connect_pair();
+    post_receive(pair.server);
+    post_send(pair.client, 1);
+    expect_completion(pair.client->send_cq, 1, IBV_WC_SUCCESS);
+    EXPECT_EQ(manager_->disconnect(pair.client), 0);
+    expect(active_, RDMA_CM_EVENT_DISCONNECTED);
+    const std::uint64_t end_ns = device::sys::now_ns() + std::uint64_t{patience_ms} * 1'000'000;
+    while (pair.server->qp->state != IBV_QPS_ERR && device::sys::now_ns() < end_ns) {
+    }
+    EXPECT_EQ(pair.server->qp->state, IBV_QPS_ERR);
+    return pair;
+  }
+};
+
+TEST_F(EndByThePeer, IsReportedWhenTheLastMessageIsPolled) {
+  Pair pair = end_pair();
+  EXPECT_TRUE(quiet(passive_));
+  expect_completion(pair.server->recv_cq, 5, IBV_WC_SUCCESS);
+  expect(passive_, RDMA_CM_EVENT_DISCONNECTED);
+  destroy(pair);
+}
+
+TEST_F(EndByThePeer, IsReportedWhenTheProgramDisconnectsAsWell) {
+  Pair pair = end_pair();
+  ASSERT_EQ(manager_->disconnect(pair.server), 0);
+  expect(passive_, RDMA_CM_EVENT_DISCONNECTED);
+  destroy(pair);
+  EXPECT_TRUE(quiet(passive_));
+}
+
+TEST_F(EndByThePeer, IsReportedWhenTheQueuePairIsDestroyed) {
+  Pair pair = end_pair();
+  manager_->destroy_qp(pair.server);
+  expect(passive_, RDMA_CM_EVENT_DISCONNECTED);
+  destroy(pair);
+}
+
+class HastyEndByThePeer : public EndByThePeer {
+ protected:
+  HastyEndByThePeer() { settings_.unpolled_ns = 5'000'000; }
+};
+
+TEST_F(HastyEndByThePeer, IsReportedInTimeToProgramsThatDoNotPoll) {
+  Pair pair = end_pair();
+  expect(passive_, RDMA_CM_EVENT_DISCONNECTED);
+  expect_completion(pair.server->recv_cq, 5, IBV_WC_SUCCESS);
+  destroy(pair);
+}
+
 TEST_F(Disconnect, WithoutAConnectionIsInvalid) {
   listener_ = make_listener(passive_);
   rdma_cm_id* client = make_client(active_, listener_);
