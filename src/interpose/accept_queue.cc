@@ -74,7 +74,7 @@ void AcceptQueue::watch_if_room() {
     requests_watched_ = true;
     AcceptThread::instance().watch_requests(requests_->fd(), cookie_);
   }
-  if (watched_ || client_waits_ || lacks_room_) return;
+  if (watched_ || client_waits_ || lacks_room_ || direct_.is_on()) return;
   watched_ = true;
   AcceptThread::instance().watch(kernel_, cookie_);
 }
@@ -101,10 +101,52 @@ void AcceptQueue::begin_accepting_ahead() {
   show(false);
 }
 
+// With mutex_ held. Only a program that never blocks in accept(2) does this: a thread that blocks
+// there waits for the visible socket.
+void AcceptQueue::begin_accepting_directly() {
+  const auto socket = socket_.lock();
+  if (shared_ || !accepts_ahead_ || !socket || !socket->show_kernel_queue(true)) return;
+  direct_.begin(kernel_);
+  AcceptThread::instance().unwatch(kernel_, cookie_);
+  watched_ = false;
+}
+
+// With mutex_ held.
+void AcceptQueue::end_accepting_directly() {
+  if (!direct_.is_on()) return;
+  direct_.end(kernel_);
+  if (const auto socket = socket_.lock()) (void)socket->show_kernel_queue(false);
+  watch_if_room();
+}
+
+bool AcceptQueue::accepts_directly() const {
+  const std::lock_guard lock(mutex_);
+  return direct_.is_on() && connected_.empty();
+}
+
+void AcceptQueue::note_accepted_directly() {
+  const std::lock_guard lock(mutex_);
+  direct_.note_accepted();
+}
+
+void AcceptQueue::stop_accepting_directly() {
+  const std::lock_guard lock(mutex_);
+  end_accepting_directly();
+}
+
+void AcceptQueue::add_other(Descriptor connection, const FirstBytes& found) {
+  const std::lock_guard lock(mutex_);
+  end_accepting_directly();
+  add_client(std::move(connection), found.protocol, refusal_of(found));
+  if (!connected_.empty()) show(true);
+}
+
 void AcceptQueue::before_connect(std::uint16_t port) {
   for (const auto& queue : all_accept_queues()) {
     queue->accept_ahead();
-    if (queue->port_ == port) queue->expect_own_client();
+    if (queue->port_ != port) continue;
+    queue->stop_accepting_directly();
+    queue->expect_own_client();
   }
 }
 
@@ -121,6 +163,7 @@ void AcceptQueue::expect_own_client() {
 void AcceptQueue::share() {
   const std::lock_guard lock(mutex_);
   if (shared_) return;
+  end_accepting_directly();
   shared_ = true;
   accepts_ahead_ = false;
   checks_before_announcing_ = 0;
@@ -153,7 +196,7 @@ void AcceptQueue::on_client_waiting() {
   const auto socket = socket_.lock();  // keeps the kernel socket open
   const std::lock_guard lock(mutex_);
   watched_ = false;
-  if (!socket || !open_) return;
+  if (!socket || !open_ || direct_.is_on()) return;
   if (accepts_ahead_) return take_from_kernel();
   client_waits_ = true;
   rechecks_ = 0;
@@ -174,7 +217,8 @@ void AcceptQueue::take_from_kernel() {
 // With mutex_ held. False if no more can be taken now. The kernel's socket of several processes may
 // block, so it is asked first.
 bool AcceptQueue::take_one_from_kernel() {
-  if (connected_.size() >= backlog_ || (shared_ && !has_waiting_client(kernel_))) return false;
+  if (direct_.is_on() || connected_.size() >= backlog_ || (shared_ && !has_waiting_client(kernel_)))
+    return false;
   lacks_room_ = !AcceptThread::instance().make_room();
   if (lacks_room_) return false;
   Descriptor connection(next::accept4(kernel_, nullptr, nullptr, SOCK_CLOEXEC));
@@ -212,6 +256,7 @@ void AcceptQueue::on_arrived(Descriptor connection, Protocol protocol, Refusal w
 // counted.
 void AcceptQueue::add_client(Descriptor connection, Protocol protocol, Refusal why) {
   if (!open_) return;
+  const bool suggested = direct_.suggested_by(protocol);
   try {
     if (protocol == Protocol::unknown) {
       AcceptThread::instance().await_first_bytes(std::move(connection), shared_from_this());
@@ -221,6 +266,7 @@ void AcceptQueue::add_client(Descriptor connection, Protocol protocol, Refusal w
       auto client = protocol == Protocol::plain ? serve_plain(std::move(connection), why)
                                                 : serve_agreed(std::move(connection));
       if (client) connected_.push_back(std::move(*client));
+      if (suggested) begin_accepting_directly();
     } else {
       shut(connection);
       count_refusal(why);
@@ -278,13 +324,14 @@ void AcceptQueue::close_requests() {
 bool AcceptQueue::recheck(bool timer_expired) {
   const std::lock_guard lock(mutex_);
   if (!open_) return false;
+  if (timer_expired && direct_.is_on() && !direct_.is_used()) end_accepting_directly();
   if (timer_expired && checks_before_announcing_ == 1) announce();
   if (timer_expired && checks_before_announcing_ > 1) --checks_before_announcing_;
   if (timer_expired && lacks_room_) {
     lacks_room_ = false;
     watch_if_room();
   }
-  if (!client_waits_) return checks_before_announcing_ > 0 || lacks_room_;
+  if (!client_waits_) return checks_before_announcing_ > 0 || lacks_room_ || direct_.is_on();
   if (timer_expired) ++rechecks_;
   if (!has_waiting_client(kernel_)) {
     client_waits_ = false;
@@ -320,6 +367,7 @@ void AcceptQueue::close() {
     const std::lock_guard lock(mutex_);
     if (!open_) return;
     open_ = false;
+    end_accepting_directly();
     checks_before_announcing_ = 0;
     announced_.reset();
     connected.swap(connected_);

@@ -6,8 +6,8 @@
 // process is known to accept.
 //
 // By accept(2) itself: while another process has the socket as well (fork(2)), because a client
-// that is taken here can be accepted only here; and at first, because the process may be about to
-// fork.
+// that is taken here can be accepted only here; at first, because the process may be about to
+// fork; and while clients come that are left to the kernel (DirectAccepting).
 #pragma once
 
 #include <cstddef>
@@ -18,6 +18,7 @@
 #include <optional>
 
 #include "interpose/accepted_client.h"
+#include "interpose/direct_accepting.h"
 #include "interpose/kernel_offer_name.h"
 #include "interpose/refusal.h"
 
@@ -54,6 +55,13 @@ class AcceptQueue : public std::enable_shared_from_this<AcceptQueue> {
   // Takes over a client that accept(2) has found in the kernel's queue, and whose request is not
   // whole yet.
   void add_arriving(Descriptor connection);
+  // True if accept(2) takes the next client out of the kernel's queue, and reports each that is
+  // left to the kernel. The first other one it hands over, which ends it.
+  [[nodiscard]] bool accepts_directly() const;
+  void note_accepted_directly();
+  // accept(2) may block from now on.
+  void stop_accepting_directly();
+  void add_other(Descriptor connection, const FirstBytes& found);
   // To be called before a client is taken that may have to be added. False: all of those that are
   // waited for are too young to be closed, so the client has to stay in the kernel's queue.
   [[nodiscard]] static bool make_room_for_arriving();
@@ -74,6 +82,8 @@ class AcceptQueue : public std::enable_shared_from_this<AcceptQueue> {
   void announce();
   void offer_kernel(OfferedFor kind);
   void begin_accepting_ahead();
+  void begin_accepting_directly();
+  void end_accepting_directly();
   void take_from_kernel();
   bool take_one_from_kernel();
   void add_client(Descriptor connection, Protocol protocol, Refusal why);
@@ -104,6 +114,7 @@ class AcceptQueue : public std::enable_shared_from_this<AcceptQueue> {
   bool requests_watched_ = false;
   std::optional<stream::Listener> requests_;  // has the clients whose request is whole
   std::deque<AcceptedClient> connected_;
+  DirectAccepting direct_;
 };
 
 }  // namespace weft::interpose

@@ -96,6 +96,11 @@ void AcceptThread::watch(int kernel, std::uint64_t cookie) {
   epoll_.change(kernel, EPOLLIN | EPOLLONESHOT, cookie);
 }
 
+void AcceptThread::unwatch(int kernel, std::uint64_t cookie) {
+  epoll_.change(kernel, 0, cookie);
+  if (!in_accept_thread) wake_.signal();  // run() has to know that it must check
+}
+
 void AcceptThread::remove(int kernel, std::uint64_t cookie) {
   const std::lock_guard lock(mutex_);
   epoll_.remove(kernel);

@@ -27,6 +27,8 @@ class AcceptThread {
   // the thread call AcceptQueue::on_client_waiting() once. Throws Error.
   [[nodiscard]] std::uint64_t add(int kernel, std::weak_ptr<AcceptQueue> queue);
   void watch(int kernel, std::uint64_t cookie);
+  // Not before the next watch(). AcceptQueue::recheck() is called from time to time instead.
+  void unwatch(int kernel, std::uint64_t cookie);
   // Before `kernel` is closed.
   void remove(int kernel, std::uint64_t cookie);
   // The same for the requests of clients, which arrive at `requests`: each watch_requests() makes

@@ -66,23 +66,31 @@ std::optional<AcceptedClient> serve_plain(Descriptor connection, Refusal why) {
 }
 
 std::optional<AcceptedClient> serve_agreed(Descriptor connection) {
-  std::array<char, agreed_key.size()> key;
-  const ssize_t got = next::recv(connection.get(), key.data(), key.size(), MSG_DONTWAIT);
-  if (got != static_cast<ssize_t>(key.size())) {
-    count_refusal(Refusal::closed);
-    return std::nullopt;
-  }
+  if (!take_key(connection.get())) return std::nullopt;
   return connection;
 }
 
+bool take_key(int connection) {
+  std::array<char, agreed_key.size()> key;
+  const ssize_t got = next::recv(connection, key.data(), key.size(), MSG_DONTWAIT);
+  if (got == static_cast<ssize_t>(key.size())) return true;
+  count_refusal(Refusal::closed);
+  return false;
+}
+
 // Clients that need longer are waited for here: ArrivingClients, UnfinishedClients.
-void defer_silent_clients(int kernel) {
+bool defer_silent_clients(int kernel) {
   const int seconds = tcp_fallback_allowed() ? 1 : 3;
   int known = 0;
   socklen_t bytes = sizeof known;
   next::getsockopt(kernel, IPPROTO_TCP, TCP_DEFER_ACCEPT, &known, &bytes);
-  if (known > 0) return;
-  next::setsockopt(kernel, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof seconds);
+  if (known > 0) return false;
+  return next::setsockopt(kernel, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof seconds) == 0;
+}
+
+void stop_deferring(int kernel) {
+  constexpr int none = 0;
+  next::setsockopt(kernel, IPPROTO_TCP, TCP_DEFER_ACCEPT, &none, sizeof none);
 }
 
 }  // namespace weft::interpose

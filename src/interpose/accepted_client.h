@@ -33,8 +33,12 @@ using AcceptedClient = std::variant<AcceptedStream, Descriptor>;
 // Takes the key from a client whose connection is left to the kernel (Protocol::agreed). Returns
 // nothing if it has disconnected.
 [[nodiscard]] std::optional<AcceptedClient> serve_agreed(Descriptor connection);
+// Takes the key alone. False if the client has disconnected, which is counted.
+[[nodiscard]] bool take_key(int connection);
 // Sets TCP_DEFER_ACCEPT on a listening socket, so that accept(2) returns only clients that have
-// sent data already, or have been silent for some seconds. Keeps a value that the program has set.
-void defer_silent_clients(int kernel);
+// sent data already, or have been silent for some seconds. Keeps a value that the program has set;
+// returns false then.
+bool defer_silent_clients(int kernel);
+void stop_deferring(int kernel);
 
 }  // namespace weft::interpose

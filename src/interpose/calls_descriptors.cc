@@ -30,6 +30,23 @@ int refuse_copy(int copy) {
   return fail_with(EOPNOTSUPP);
 }
 
+// A socket of which there will be several descriptors: its file must not be replaced afterwards.
+// False with errno. A child of vfork(2) shares the memory of its parent, but no descriptors.
+bool keep_file(int fd) {
+  const auto socket = find(fd);
+  if (!socket || !owns_table()) return true;
+  return guarded([&] {
+           socket->open_visible();
+           return 1;
+         }) == 1;
+}
+
+// Commands that do not depend on the file: open_visible() keeps what they set.
+bool concerns_flags_only(int command, void* argument) {
+  if (command == F_SETFL) return (reinterpret_cast<std::intptr_t>(argument) & O_ASYNC) == 0;
+  return command == F_GETFD || command == F_SETFD || command == F_GETFL;
+}
+
 // Enters a duplicate of `from` in the table, or removes a stale entry for its number.
 int register_copy(int from, int copy) {
   if (copy < 0) return copy;
@@ -46,6 +63,7 @@ int register_copy(int from, int copy) {
 // a real file, so its flags are the kernel's to keep.
 int fcntl_any(int fd, int command, void* argument) {
   const auto socket = find(fd);
+  if (socket && !concerns_flags_only(command, argument) && !keep_file(fd)) return -1;
   const int done = next::fcntl(fd, command, argument);
   if (!socket || done < 0) return done;
   if (command == F_DUPFD || command == F_DUPFD_CLOEXEC) return register_copy(fd, done);
@@ -75,9 +93,11 @@ int ioctl_stream(Socket& socket, int fd, unsigned long request, void* argument) 
       socket.set_nonblocking(on != 0);
       return next::ioctl(fd, request, argument);
     }
+    case FIOASYNC:
+      socket.open_visible();
+      return next::ioctl(fd, request, argument);
     case FIOCLEX:
     case FIONCLEX:
-    case FIOASYNC:
       return next::ioctl(fd, request, argument);
     default:  // requests about interfaces and the like
       return next::ioctl(socket.kernel_fd(), request, argument);
@@ -148,17 +168,17 @@ WEFT_INTERPOSED void closefrom(int first) {
 }
 
 WEFT_INTERPOSED int dup(int fd) {
-  return register_copy(fd, next::dup(fd));
+  return keep_file(fd) ? register_copy(fd, next::dup(fd)) : -1;
 }
 
 WEFT_INTERPOSED int dup2(int fd, int to) {
   // dup2(2) with two equal numbers closes nothing and makes no copy.
-  const int copy = next::dup2(fd, to);
-  return fd == to ? copy : register_copy(fd, copy);
+  if (fd == to) return next::dup2(fd, to);
+  return keep_file(fd) ? register_copy(fd, next::dup2(fd, to)) : -1;
 }
 
 WEFT_INTERPOSED int dup3(int fd, int to, int flags) {
-  return register_copy(fd, next::dup3(fd, to, flags));
+  return keep_file(fd) ? register_copy(fd, next::dup3(fd, to, flags)) : -1;
 }
 
 WEFT_INTERPOSED int fcntl64(int fd, int command, ...) {
@@ -187,12 +207,28 @@ WEFT_INTERPOSED int ioctl(int fd, unsigned long request, ...) {
   return guarded([&] { return ioctl_stream(*socket, fd, request, argument); });
 }
 
+// An epoll set cannot wait exclusively for another one, as the program's descriptor of a listener
+// may be (ListenerFile). It is a hint only: each thread that is woken accepts what it finds.
+epoll_event without_exclusive(const epoll_event& event) {
+  epoll_event plain = event;
+  plain.events &= ~static_cast<std::uint32_t>(EPOLLEXCLUSIVE);
+  return plain;
+}
+
 // Remembers that an epoll set has the socket, and that a waiter uses edges. It needs an event for
 // each arrival, which the visible socket has to repeat while it stays readable.
 WEFT_INTERPOSED int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) {
   if (const auto socket = event ? find_stream(fd) : nullptr) {
-    socket->note_epoll_set();
-    if (event->events & EPOLLET) socket->use_edges();
+    const auto note = [&] {
+      socket->note_epoll_set();
+      if (event->events & EPOLLET) socket->use_edges();
+      return 0;
+    };
+    if (guarded(note) != 0) return -1;
+    if (socket->phase() == Socket::Phase::listening && (event->events & EPOLLEXCLUSIVE)) {
+      epoll_event plain = without_exclusive(*event);
+      return next::epoll_ctl(epoll, operation, fd, &plain);
+    }
   }
   return next::epoll_ctl(epoll, operation, fd, event);
 }

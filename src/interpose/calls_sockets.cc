@@ -110,12 +110,42 @@ std::optional<AcceptedClient> accept_from_kernel_queue(int kernel,
   }
 }
 
+// The next client of a socket from which the program accepts directly: its descriptor; or -1 with
+// errno. Returns nothing if another kind of client came, which `queue` has now.
+std::optional<int> accept_directly(int kernel, AcceptQueue& queue, sockaddr* address,
+                                   socklen_t* bytes, int type) {
+  while (true) {
+    sockaddr_storage name{};
+    socklen_t size = sizeof name;
+    const int fd = next::accept4(kernel, reinterpret_cast<sockaddr*>(&name), &size, type);
+    if (fd < 0) return fd;
+    forget(fd);
+    const FirstBytes found = look_at_first_bytes(fd);
+    if (found.protocol != Protocol::agreed) {
+      if (type & SOCK_NONBLOCK) set_blocking(fd, true);
+      queue.add_other(move_high(Descriptor(fd)), found);
+      return std::nullopt;
+    }
+    if (!take_key(fd)) {
+      next::close(fd);
+      continue;
+    }
+    queue.note_accepted_directly();
+    copy_out(name, address, bytes);
+    return fd;
+  }
+}
+
 // Clients that were connected ahead come first. A blocking call waits for the visible socket, which
 // is readable while any client waits.
 int accept_from(Socket& listener, sockaddr* address, socklen_t* bytes, int type) {
   const auto queue = listener.accept_queue();
   if (!queue) return fail_with(EINVAL);
   while (true) {
+    if (queue->accepts_directly()) {
+      const auto fd = accept_directly(listener.kernel_fd(), *queue, address, bytes, type);
+      if (fd) return *fd;
+    }
     if (auto client = queue->take()) {
       return give_descriptor(std::move(*client), listener.inherited_options(), type, address,
                              bytes);
@@ -226,7 +256,7 @@ WEFT_INTERPOSED int listen(int fd, int backlog) {
   const auto socket = find(fd);
   if (!socket) return next::listen(fd, backlog);
   return guarded([&] {
-    socket->listen(backlog);
+    socket->listen(fd, backlog);
     return 0;
   });
 }

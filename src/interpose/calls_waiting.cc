@@ -60,6 +60,7 @@ int wait_by(StreamThread& attending, const Lead& lead, const Kernel& kernel) {
 
 // Null if this process has no streams, and in a child of vfork(2).
 StreamThread* stream_thread() {
+  if (!Socket::some_have_streams()) return nullptr;
   StreamThread* const existing = StreamThread::existing();
   return existing && owns_table() ? existing : nullptr;
 }

@@ -77,6 +77,7 @@ bool may_be_tcp(int error) {
 }  // namespace
 
 void Socket::bind(const sockaddr* address, socklen_t bytes) {
+  open_visible();
   const int fd = kernel_fd();
   const std::lock_guard lock(mutex_);
   if (phase_ != Phase::fresh) throw Error(EINVAL, "the socket is already bound");
@@ -86,8 +87,18 @@ void Socket::bind(const sockaddr* address, socklen_t bytes) {
   phase_ = Phase::bound;
 }
 
-void Socket::listen(int backlog) {
-  const int fd = kernel_fd();
+// Only where the program cannot tell that its descriptor is another file: it has no copy, and no
+// epoll set has it.
+void Socket::replace_by_listener_file(int fd) {
+  if (!may_leave_to_kernel() || descriptors_ != 1 || in_epoll_set_) return;
+  const std::lock_guard lock(visible_mutex_);
+  listener_file_.emplace(visible_.copy(), kernel_.fd());
+  listener_file_->replace(fd);
+}
+
+void Socket::listen(int fd, int backlog) {
+  open_visible();
+  const int kernel = kernel_fd();
   const std::lock_guard lock(mutex_);
   // listen(2) on a socket without an address binds it to any free port; a second call changes the
   // backlog only.
@@ -96,12 +107,13 @@ void Socket::listen(int backlog) {
   // Accepted connections inherit SO_REUSEADDR from here. Without it their TIME_WAIT would keep the
   // next listener from the port.
   constexpr int reuse = 1;
-  next::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse);
-  if (fd < 0 || next::listen(fd, backlog) != 0) throw Error(errno, "cannot listen");
+  next::setsockopt(kernel, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse);
+  if (kernel < 0 || next::listen(kernel, backlog) != 0) throw Error(errno, "cannot listen");
   if (phase_ == Phase::listening) return;
-  set_blocking(fd, false);
+  set_blocking(kernel, false);
+  replace_by_listener_file(fd);
   accept_queue_ =
-      AcceptQueue::start(fd, backlog, stream_options(kernel_.options()), weak_from_this());
+      AcceptQueue::start(kernel, backlog, stream_options(kernel_.options()), weak_from_this());
   phase_ = Phase::listening;
 }
 
@@ -128,6 +140,7 @@ int Socket::connect(const stream::Address& peer) {
 
 // The phase changes before watch(), because the stream may report to changed() at once.
 void Socket::start_connecting(const stream::Address& peer) {
+  open_visible();
   stream::Options options = stream_options(inherited_options());
   options.bell = visible_.bell();
   const auto stream = std::make_shared<stream::Stream>(options);
@@ -147,6 +160,7 @@ void Socket::start_connecting(const stream::Address& peer) {
     if (!visible_.usable()) throw Error(ECONNABORTED, "the socket has failed to connect before");
     visible_.set_writable(false);
     stream_ = stream;
+    counted_.emplace();
     connect_.peer = peer;
     phase_ = Phase::connecting;
   }
@@ -191,6 +205,7 @@ void Socket::resolve_failed_connect() {
     const std::lock_guard lock(mutex_);
     peer = connect_.peer;
     stream_.reset();
+    counted_.reset();
   }
   stream.reset();  // it has a copy of the bell, which would keep the visible socket from failing
   if (!may_be_tcp(error)) return fail_connect(error);

@@ -1,6 +1,5 @@
 #include "interpose/kernel_connection.h"
 
-#include <fcntl.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -18,65 +17,54 @@
 namespace weft::interpose {
 namespace {
 
-// A server on this host accepts at once, unless its queue is full.
-constexpr int patience_ms = 1000;
+// The handshake is over when connect(2) returns, unless the kernel has put it off to a thread of
+// its own.
+constexpr int handshake_ms = 5;
 
 // Descriptors of connections by this file. Those above are not noted: no more is learnt from them.
 constinit std::array<std::atomic<bool>, 65536> noted{};
 
-// Connects without blocking. Returns 0 or the errno value that connect(2) gave; another one if the
-// server does not accept in time.
-int start_connection(int kernel, const sockaddr_storage& address, int timeout_ms) {
-  set_blocking(kernel, false);
+// 0, or the errno value of connect(2): EINPROGRESS without waiting.
+int start_connection(int kernel, const sockaddr_storage& address) {
   const auto* name = reinterpret_cast<const sockaddr*>(&address);
-  if (next::connect(kernel, name, size_of(address)) == 0) return 0;
-  if (errno != EINPROGRESS) return errno;
-  pollfd entry{kernel, POLLOUT, 0};
-  if (next::poll(&entry, 1, timeout_ms) <= 0) return EAGAIN;
-  return entry.revents == POLLOUT ? EINPROGRESS : ECONNREFUSED;
+  return next::connect(kernel, name, size_of(address)) == 0 ? 0 : errno;
 }
 
 bool send_key(int kernel) {
-  return next::send(kernel, agreed_key.data(), agreed_key.size(), MSG_NOSIGNAL) ==
-         static_cast<ssize_t>(agreed_key.size());
-}
-
-// Puts the file `kernel` in the place of the program's descriptor, which keeps its close-on-exec
-// flag.
-bool replace_file(int fd, int kernel) {
-  const int flags = next::fcntl(fd, F_GETFD, nullptr);
-  if (flags < 0) return false;
-  forget(fd);  // its number is the kernel's business from now on
-  return next::dup3(kernel, fd, (flags & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0) == fd;
+  const auto send = [kernel] {
+    return next::send(kernel, agreed_key.data(), agreed_key.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  };
+  ssize_t sent = send();
+  if (sent < 0 && errno == EAGAIN) {
+    pollfd entry{kernel, POLLOUT, 0};
+    if (next::poll(&entry, 1, handshake_ms) > 0) sent = send();
+  }
+  return sent == static_cast<ssize_t>(agreed_key.size());
 }
 
 }  // namespace
 
+// The program's descriptor is the kernel's socket already, and from now on the kernel's business.
 std::optional<int> connect_by_kernel(const std::shared_ptr<Socket>& socket, int fd,
                                      const stream::Address& peer) {
   if (!socket->may_become_kernels()) return std::nullopt;
   Destinations& destinations = Destinations::instance();
   if (!destinations.prefers_kernel(peer)) return std::nullopt;
-  const int kernel = socket->kernel_fd();
-  const auto address = address_of(peer, socket->family());
-  const int error =
-      kernel < 0 ? EBADF
-                 : start_connection(kernel, address, socket->nonblocking() ? 0 : patience_ms);
+  const int error = start_connection(fd, address_of(peer, socket->family()));
   // Whatever goes wrong here, the attempt by a stream finds out why, and says it.
-  if ((error != 0 && error != EINPROGRESS) || !destinations.still_offered(peer) ||
-      !send_key(kernel)) {
+  if ((error != 0 && error != EINPROGRESS) || !destinations.still_offered(peer) || !send_key(fd)) {
+    socket->open_visible();
     socket->renew_kernel_socket();
     return std::nullopt;
   }
-  if (!socket->nonblocking()) set_blocking(kernel, true);
-  if (!replace_file(fd, kernel)) return EBADF;
+  forget(fd);
   const auto index = static_cast<std::size_t>(fd);
   if (index < noted.size()) noted[index] = true;
   if (is_verbose()) {
     print_notice("connection to " + peer.host + " port " + std::to_string(peer.port) +
                  ": left to the kernel's TCP, because " + destinations.reason(peer));
   }
-  return socket->nonblocking() ? error : 0;
+  return error;
 }
 
 void note_end_of_kernel_connection(int fd) {

@@ -6,7 +6,7 @@
 namespace weft::interpose {
 
 int KernelSocket::open() {
-  if (socket_.valid()) return socket_.get();
+  if (is_open()) return fd();
   Descriptor made(next::socket(family_, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP));
   if (!made.valid()) return -1;
   // A kernel socket has taken these options before, this one's predecessor or the listener, so

@@ -1,5 +1,6 @@
 #include "interpose/socket.h"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 
 #include <cerrno>
@@ -12,10 +13,8 @@
 
 namespace weft::interpose {
 
-Socket::Socket(InheritedOptions options, int type, int& visible)
-    : nonblocking_((type & SOCK_NONBLOCK) != 0),
-      kernel_(std::move(options)),
-      visible_(type & (SOCK_NONBLOCK | SOCK_CLOEXEC), visible) {}
+Socket::Socket(InheritedOptions options, int type)
+    : nonblocking_((type & SOCK_NONBLOCK) != 0), kernel_(std::move(options)) {}
 
 Socket::Socket(InheritedOptions options, HiddenPair pair, int type, int& visible)
     : nonblocking_((type & SOCK_NONBLOCK) != 0),
@@ -24,13 +23,40 @@ Socket::Socket(InheritedOptions options, HiddenPair pair, int type, int& visible
 
 // The kernel makes a socket with the program's own arguments, so that it decides what is valid.
 std::shared_ptr<Socket> Socket::create(int family, int type, int protocol, int& visible) {
-  auto made = std::make_shared<Socket>(InheritedOptions{family, {}}, type, visible);
-  Descriptor owned(visible);  // until nothing can fail
-  Descriptor kernel(next::socket(family, SOCK_STREAM | SOCK_CLOEXEC, protocol));
+  Descriptor kernel(next::socket(family, type, protocol));
   if (!kernel.valid()) throw Error(errno, "no socket");
-  made->kernel_.adopt(move_high(std::move(kernel)));
-  visible = owned.release();
+  auto made = std::make_shared<Socket>(InheritedOptions{family, {}}, type);
+  visible = kernel.release();
+  made->kernel_.borrow(visible);
   return made;
+}
+
+// The new file keeps the close-on-exec flag that the number had.
+void Socket::open_visible() {
+  const std::scoped_lock lock(mutex_, visible_mutex_);
+  if (!kernel_.is_borrowed()) return;
+  const int fd = kernel_.fd();
+  Descriptor kernel = copy_high(fd);
+  int visible = -1;
+  VisibleSocket made(SOCK_CLOEXEC | (nonblocking_ ? SOCK_NONBLOCK : 0), visible);
+  const Descriptor low(visible);
+  const int flags = next::fcntl(fd, F_GETFD, nullptr);
+  if (flags < 0 || next::dup3(visible, fd, flags & FD_CLOEXEC ? O_CLOEXEC : 0) < 0) {
+    throw Error(errno, "no descriptors for a socket");
+  }
+  kernel_.adopt(std::move(kernel));
+  visible_ = std::move(made);
+  for (const SocketOption& option : kernel_.options().values) apply(option);
+}
+
+bool Socket::may_become_kernels() const {
+  const std::lock_guard lock(mutex_);
+  return phase_ == Phase::fresh && kernel_.is_borrowed();
+}
+
+void Socket::note_epoll_set() {
+  open_visible();
+  in_epoll_set_ = true;
 }
 
 // It is shown as not writable until the stream reports its readiness to changed().
@@ -38,6 +64,7 @@ std::shared_ptr<Socket> Socket::accepted(InheritedOptions inherited, AcceptedStr
                                          int type, int& visible) {
   auto made = std::make_shared<Socket>(std::move(inherited), std::move(client.pair), type, visible);
   made->stream_ = std::make_shared<stream::Stream>(std::move(client.stream));
+  made->counted_.emplace();
   for (const SocketOption& option : made->kernel_.options().values) made->apply(option);
   made->names_.peer = parse_address(made->stream_->peer_address(), made->kernel_.family());
   made->phase_ = Phase::connected;
@@ -124,6 +151,13 @@ void Socket::show_clients(bool any, bool another) {
   visible_.set_readable(any);
 }
 
+bool Socket::show_kernel_queue(bool shown) {
+  const std::lock_guard lock(visible_mutex_);
+  if (!listener_file_ || (shown && !nonblocking_)) return false;
+  listener_file_->show_kernel_queue(shown);
+  return true;
+}
+
 // --- Names ---------------------------------------------------------------------------------------
 
 sockaddr_storage Socket::local_name() const {
@@ -189,6 +223,8 @@ void Socket::remove_descriptor() {
   }
   const std::scoped_lock lock(mutex_, visible_mutex_);
   accept_queue_.reset();
+  kernel_.give_back();
+  listener_file_.reset();
   visible_.release();
 }
 

@@ -3,6 +3,11 @@
 // The program's descriptor is that of a VisibleSocket. A kernel socket exists beside it: it holds
 // the address until the program connects, it listens, and it checks and stores socket options.
 //
+// A new socket has the kernel's one only, which is the program's descriptor: the connection may
+// turn out to be one that is left to the kernel (kernel_connection.h). open_visible() makes the
+// other one as soon as the program uses it in a way in which it could tell that its file is
+// replaced later.
+//
 // The kernel itself must carry the bytes if another process or stdio uses the descriptor, or if the
 // peer speaks plain TCP. Then the visible socket becomes a pipe, a relay copies between it and the
 // stream, and all calls are the kernel's.
@@ -21,6 +26,7 @@
 #include "interpose/destinations.h"
 #include "interpose/inherited_options.h"
 #include "interpose/kernel_socket.h"
+#include "interpose/listener_file.h"
 #include "interpose/visible_socket.h"
 #include "weft/stream.hpp"
 
@@ -45,7 +51,7 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   static std::shared_ptr<Socket> create(int family, int type, int protocol, int& visible);
   static std::shared_ptr<Socket> accepted(InheritedOptions inherited, AcceptedStream client,
                                           int type, int& visible);
-  Socket(InheritedOptions options, int type, int& visible);
+  Socket(InheritedOptions options, int type);
   Socket(InheritedOptions options, HiddenPair pair, int type, int& visible);
   ~Socket() override = default;
 
@@ -56,13 +62,21 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   [[nodiscard]] std::shared_ptr<stream::Stream> stream() const;
   // Null unless it listens.
   [[nodiscard]] std::shared_ptr<AcceptQueue> accept_queue() const;
+  // True if any socket of this process has a stream.
+  [[nodiscard]] static bool some_have_streams() { return StreamCount::all != 0; }
   [[nodiscard]] VisibleSocket& visible() { return visible_; }
+  // Puts the visible socket in the place of the program's descriptor, if that is still the kernel
+  // socket. Throws Error.
+  void open_visible();
   // For a listener: shows whether clients wait to be accepted. `another`: one has just come.
   void show_clients(bool any, bool another);
+  // Also those in the kernel's queue. False if that is not possible, or if accept(2) may block.
+  [[nodiscard]] bool show_kernel_queue(bool shown);
 
   // --- Bind, connect, shut down (connecting.cc, socket.cc). All throw Error.
   void bind(const sockaddr* address, socklen_t bytes);
-  void listen(int backlog);
+  // `fd`: the program's descriptor.
+  void listen(int fd, int backlog);
   // 0 or an errno value, as connect(2).
   int connect(const stream::Address& peer);
   // `how` as in shutdown(2).
@@ -72,12 +86,10 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   [[nodiscard]] sockaddr_storage peer_name() const;  // throws Error(ENOTCONN)
 
   // --- A connection that is left to the kernel (kernel_connection.h)
-  // True while the program cannot tell that its descriptor becomes another file: it has one
-  // descriptor of a new socket, and no epoll set has it.
-  [[nodiscard]] bool may_become_kernels() const {
-    return phase_ == Phase::fresh && descriptors_ == 1 && !in_epoll_set_;
-  }
-  void note_epoll_set() { in_epoll_set_ = true; }
+  // True while the program's descriptor is the kernel socket.
+  [[nodiscard]] bool may_become_kernels() const;
+  // The program adds it to an epoll set.
+  void note_epoll_set();
   [[nodiscard]] int family() const { return kernel_.family(); }
   // After a failed attempt, which the kernel socket remembers.
   void renew_kernel_socket();
@@ -142,9 +154,20 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
     bool ended = false;
   };
 
+  // Counts the sockets that have a stream.
+  struct StreamCount {
+    StreamCount() { ++all; }
+    ~StreamCount() { --all; }
+    StreamCount(const StreamCount&) = delete;
+    StreamCount& operator=(const StreamCount&) = delete;
+    static inline constinit std::atomic<int> all{0};
+  };
+
   void note_end();
   void show(const stream::Stream::Readiness& now);
   void apply(const SocketOption& option);
+  int set_kernel_option(int level, int name, const void* value, socklen_t bytes);
+  void replace_by_listener_file(int fd);
   void start_connecting(const stream::Address& peer);
   [[nodiscard]] int await_connection();
   // Finds out why the stream failed to connect. In a thread of its own, as it may wait.
@@ -166,18 +189,20 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   std::atomic<Transfers> transfers_{0};
   ConnectAttempt connect_;
 
-  // Guards the next four. A stream may be called with it, but it is never taken by changed().
+  // Guards the next five. A stream may be called with it, but it is never taken by changed().
   mutable std::mutex mutex_;
   KernelSocket kernel_;
   FixedNames names_;
   std::shared_ptr<AcceptQueue> accept_queue_;
   std::shared_ptr<stream::Stream> stream_;
+  std::optional<StreamCount> counted_;  // while there is one
 
-  // Guards the next two. Taken by changed() with the stream's lock held, so no stream is called
+  // Guards the next three. Taken by changed() with the stream's lock held, so no stream is called
   // with it.
   std::mutex visible_mutex_;
   VisibleSocket visible_;
   Shown shown_;
+  std::optional<ListenerFile> listener_file_;
   // The relay's end of the pair. The relay owns it; a child of this process closes its copy.
   int relay_fd_ = -1;
 };

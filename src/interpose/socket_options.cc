@@ -59,10 +59,16 @@ void Socket::apply(const SocketOption& option) {
   if (option.name == SO_SNDTIMEO) send_timeout_ms_ = timeout_ms_of(option);
 }
 
+// With the lock, so that open_visible() does not replace the file meanwhile.
+int Socket::set_kernel_option(int level, int name, const void* value, socklen_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const int fd = kernel_.open();
+  return fd < 0 ? -1 : next::setsockopt(fd, level, name, value, bytes);
+}
+
 int Socket::set_option(int level, int name, const void* value, socklen_t bytes) {
   if (is_unsupported(level, name)) return fail_with(EOPNOTSUPP);
-  const int fd = kernel_fd();
-  if (fd < 0 || next::setsockopt(fd, level, name, value, bytes) != 0) return -1;
+  if (set_kernel_option(level, name, value, bytes) != 0) return -1;
   const auto* first = static_cast<const std::byte*>(value);
   SocketOption option{level, name, {}};
   if (value) option.value.assign(first, first + bytes);

@@ -48,6 +48,7 @@ void Socket::set_nonblocking(bool nonblocking) {
   nonblocking_ = nonblocking;
   const auto queue = this->accept_queue();
   if (queue && queue->is_shared()) set_blocking(kernel_fd(), !nonblocking);
+  if (queue && !nonblocking) queue->stop_accepting_directly();
 }
 
 // The new file keeps the close-on-exec flag that the number had.
@@ -67,6 +68,7 @@ void Socket::abandon_in_child() {
       return;
     case Phase::listening:
       kernel_.close();
+      listener_file_.reset();
       visible_.release();
       return;
     case Phase::connecting:

@@ -28,11 +28,15 @@ struct HiddenPair {
 // Not thread-safe, except for the functions that wait.
 class VisibleSocket {
  public:
+  // There is none yet. Nothing can be shown.
+  VisibleSocket() : broken_(true) {}
   // Returns the program's end in `visible`; the caller owns it. `type`: SOCK_NONBLOCK,
   // SOCK_CLOEXEC. Throws Error.
   VisibleSocket(int type, int& visible);
   VisibleSocket(HiddenPair pair, int type, int& visible);
 
+  // Another descriptor of the program's end. Owned by this object.
+  [[nodiscard]] int copy() const { return visible_copy_.get(); }
   // The descriptor that makes the program's end readable. Owned by this object.
   [[nodiscard]] int bell() const { return hidden_end_.get(); }
   // A peer has written so many bytes to the bell, or is about to.

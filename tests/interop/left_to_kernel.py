@@ -4,6 +4,7 @@ to servers of several processes."""
 import os
 import re
 import shutil
+import signal
 import socket
 import threading
 
@@ -279,3 +280,167 @@ def shared_listener(stage):
         need(who == [child], f"answered by {who}, not by {child}")
     server.end_input()
     server.finish()
+
+
+# Echoes without blocking, as most servers do. Says when it accepts from the kernel's queue itself:
+# then the listening socket holds back clients that have not sent anything. SIGUSR1 makes it fork;
+# the child goes on. SIGUSR2 makes it wait for a line.
+_EVENT_SERVER = """
+import os, select, selectors, signal, socket, sys
+way, port = sys.argv[1], int(sys.argv[2])
+listener = socket.create_server(("127.0.0.1", port), backlog=64)
+listener.setblocking(False)
+class Forked(Exception): pass
+def fork(number, frame):
+    if os.fork() > 0:
+        signal.pause()
+    raise Forked
+def be_busy(number, frame):
+    print("busy", flush=True)
+    sys.stdin.readline()
+signal.signal(signal.SIGUSR1, fork)
+signal.signal(signal.SIGUSR2, be_busy)
+if way == "edges":
+    listening = select.epoll()
+    listening.register(listener, select.EPOLLIN | select.EPOLLET)
+    selector = selectors.EpollSelector()
+    selector.register(listening, selectors.EVENT_READ)
+else:
+    listening = listener
+    selector = getattr(selectors, way)()
+    selector.register(listener, selectors.EVENT_READ)
+print("ready", flush=True)
+direct = False
+def accept():
+    global direct
+    if way == "edges":
+        listening.poll(0)
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except BlockingIOError:
+            break
+        connection.setblocking(True)
+        selector.register(connection, selectors.EVENT_READ)
+    if not direct and listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT):
+        direct = True
+        print("direct", flush=True)
+def echo(connection):
+    try:
+        data = connection.recv(65536)
+    except ConnectionResetError:
+        data = b""
+    if data:
+        return connection.sendall(data)
+    selector.unregister(connection)
+    connection.close()
+while True:
+    try:
+        for key, _ in selector.select():
+            accept() if key.fileobj is listening else echo(key.fileobj)
+    except Forked:  # the old set is the parent's as well
+        selector = selectors.EpollSelector()
+        selector.register(listener, selectors.EVENT_READ)
+"""
+
+
+def _event_server(stage, way, port, options=OURS):
+    server = stage.start("server", "python3", "-c", _EVENT_SERVER, way, port, options=options,
+                         say=True)
+    server.expect("^ready$")
+    return server
+
+
+def _plain_answer(port):
+    """What a client without Weft gets."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as plain:
+        try:
+            plain.sendall(b"plain")
+            return plain.recv(100)
+        except OSError:
+            return b""
+
+
+def _direct(way):
+    def run(stage):
+        """The server accepts brief clients itself, and other ones are served or refused as ever."""
+        port = harness.free_port()
+        server = _event_server(stage, way, port)
+        client = _Client(stage, port)
+        kinds = client.connect(40)
+        need(kinds == "s" * 8 + "k" * 32, f"brief connections: {kinds}")
+        server.expect("^direct$")
+        for number in range(3):
+            need(client.connect(5) == "k" * 5, "brief ones again")
+            need(_plain_answer(port) == b"", "a plain client was served")
+            need(client.connect(5) == "k" * 5, "brief ones after a plain client")
+            other = _Client(stage, port)
+            need(other.connect(3) == "sss", "streams of another program")
+            other.finish()
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
+        need(client.connect(5) == "k" * 5, "brief ones beside silent clients")
+        need(client.connect(1, round_trips=200) == "k", "one that lives on")
+        kinds = client.connect(8)
+        need(kinds == "s" * 8, f"after one that lives on: {kinds}")
+        client.finish()
+        for each in silent:
+            each.close()
+
+    return run
+
+
+for _way in ("EpollSelector", "PollSelector", "SelectSelector", "edges"):
+    cases.add(f"left_to_kernel.direct_{_way.lower()}", _direct(_way))
+
+
+@cases.case("left_to_kernel.direct_fallback")
+def direct_fallback(stage):
+    """A plain client is served where that is allowed, also one that says nothing at first."""
+    port = harness.free_port()
+    options = ("--sockets=fallback",)
+    server = _event_server(stage, "EpollSelector", port, options)
+    client = _Client(stage, port, options)
+    client.connect(40)
+    server.expect("^direct$")
+    need(_plain_answer(port) == b"plain", "a plain client was not served")
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as late:
+        need(client.connect(5) == "k" * 5, "brief ones beside a silent client")
+        server.expect("speaks plain TCP")
+        late.sendall(b"late")
+        need(late.recv(100) == b"late", "a client that was silent at first")
+    client.finish()
+
+
+@cases.case("left_to_kernel.direct_fork")
+def direct_fork(stage):
+    """The server forks meanwhile, and its child accepts from then on."""
+    port = harness.free_port()
+    server = _event_server(stage, "EpollSelector", port)
+    client = _Client(stage, port)
+    client.connect(40)
+    server.expect("^direct$")
+    server.signal(signal.SIGUSR1)
+    for _ in range(20):
+        kinds = client.connect(5)
+        need(set(kinds) <= set("sk"), f"a connection has failed: {kinds}")
+    need(kinds == "k" * 5, f"to a server of two processes: {kinds}")
+    client.finish()
+
+
+@cases.case("left_to_kernel.direct_busy")
+def direct_busy(stage):
+    """The server does other things for a while: clients are connected all the same, as with TCP."""
+    port = harness.free_port()
+    server = _event_server(stage, "EpollSelector", port)
+    client = _Client(stage, port)
+    client.connect(40)
+    server.expect("^direct$")
+    server.signal(signal.SIGUSR2)
+    server.expect("^busy$")
+    other = _Client(stage, port)
+    need(other.connect(2, round_trips=0) == "ss", "streams to a busy server")
+    server.say("go on")
+    need(client.connect(5) == "k" * 5, "brief ones after that")
+    need(other.connect(2) == "ss", "streams after that")
+    other.finish()
+    client.finish()

@@ -39,6 +39,33 @@ void connecting() {
   close(epoll);
 }
 
+// What was set before the socket connects holds afterwards, whatever file it is by then.
+void before_connecting() {
+  sockaddr_in address{};
+  const int listener = listen_anywhere(address);
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  tell("not connected", names_of(look(fd, POLLIN | POLLOUT)));
+  const timeval timeout{.tv_sec = 0, .tv_usec = 1000};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+  const int copy = dup(fd);
+  tell("connect a copy",
+       error_or(connect(copy, reinterpret_cast<sockaddr*>(&address), sizeof address)));
+  const int there = accept(listener, nullptr, nullptr);
+  tell("close-on-exec", fcntl(fd, F_GETFD));
+  tell("close-on-exec of the copy", fcntl(copy, F_GETFD));
+  tell("receives with the timeout", receive_text(fd));
+  say(copy, "abc");
+  tell("received from the copy", receive_text(there));
+  const int other = socket(AF_INET, SOCK_STREAM, 0);
+  fcntl(other, F_SETFL, O_NONBLOCK);
+  tell("connect without waiting",
+       connect(other, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 ||
+           errno == EINPROGRESS);
+  tell("connected without waiting", names_of(await(other, POLLOUT)));
+  tell("still non-blocking", receive_text(other));
+  for (const int each : {listener, fd, copy, there, other}) close(each);
+}
+
 // --- Waiting -------------------------------------------------------------------------------------
 
 void polling() {
@@ -243,6 +270,7 @@ void epoll_edges() {
 
 void wait_for_sockets() {
   connecting();
+  before_connecting();
   polling();
   polling_for_ages();
   epoll_beside_what_is_always_ready();
