@@ -118,8 +118,10 @@ void CompletionQueue::trace_polled(std::size_t taken) {
 Delivery& CompletionQueue::pop() {
   Delivery& oldest = ring_[head_];
   oldest.free_slots();
-  head_ = head_ + 1 == ring_.size() ? 0 : head_ + 1;
   --count_;
+  // An empty ring begins again, so that a queue with few completions at a time touches little
+  // memory.
+  head_ = count_ == 0 || head_ + 1 == ring_.size() ? 0 : head_ + 1;
   ++counters_.polled;
   return oldest;
 }

@@ -30,6 +30,7 @@ enum class Kind : std::uint8_t {
   written,  // Write with immediate
   request,  // an access that the owner's device is to make
   reply,    // to a request
+  skip,     // no message: the next one is behind these slots (RingWriter::begin_again())
 };
 
 // Flags of a message.

@@ -28,11 +28,17 @@ class RingWriter {
   [[nodiscard]] static std::uint32_t slots_for(std::size_t payload_bytes);
   // Where the next message would lie.
   [[nodiscard]] std::uint64_t position() const { return produced_; }
+  // How many slots are used at most while each message is taken before the next one comes, and no
+  // message is larger.
+  static constexpr std::uint32_t few_slots = 64;
 
  private:
+  void begin_again(std::uint32_t needed);
+
   inbox::Inbox& peer_;
-  std::uint64_t produced_;  // slots
-  std::uint64_t consumed_;  // at the last look
+  std::uint64_t produced_;       // slots
+  std::uint64_t consumed_;       // at the last look
+  std::uint64_t next_look_ = 0;  // where begin_again() looks whether the ring is empty
 };
 
 // Reads from the own inbox. Not thread safe.
@@ -52,6 +58,8 @@ class RingReader {
   [[nodiscard]] bool broken() const { return broken_; }
 
  private:
+  [[nodiscard]] std::optional<inbox::MessageHeader> look();
+
   inbox::Inbox& own_;
   std::uint64_t consumed_;
   bool broken_ = false;

@@ -126,6 +126,45 @@ TEST_F(Ring, KeepsItsOrderOverManyRounds) {
   }
 }
 
+// One message after the other: the ring begins again and again.
+TEST_F(Ring, TouchesFewSlotsWhileItIsRead) {
+  for (unsigned i = 0; i < 10'000; ++i) {
+    push(pattern(i % 200, i));
+    ASSERT_NO_FATAL_FAILURE(expect(pattern(i % 200, i))) << i;
+  }
+  constexpr std::size_t longest = 2;  // slots of a message here
+  for (std::size_t i = RingWriter::few_slots + longest; i < inbox::slots; ++i) {
+    EXPECT_EQ(inbox_->ring[i].stamp, 0) << i;
+  }
+}
+
+// A message that is larger than what was used so far must not cover the slot that tells of it.
+TEST_F(Ring, BeginsAgainWithMessagesOfAllSizes) {
+  for (unsigned i = 0; i < 10'000; ++i) {
+    const std::size_t bytes = i % 7 == 0 ? 10'000 + i % 40'000 : i % 300;
+    ASSERT_TRUE(writer_.has_room(bytes));
+    push(pattern(bytes, i));
+    ASSERT_NO_FATAL_FAILURE(expect(pattern(bytes, i))) << i;
+  }
+}
+
+// With a message behind it the ring is used as a whole.
+TEST_F(Ring, UsesAllSlotsWhileTheReaderIsBehind) {
+  push({});
+  for (unsigned i = 0; i < 4 * inbox::slots; ++i) {
+    push({});
+    expect({});
+  }
+  EXPECT_NE(inbox_->ring[inbox::slots - 1].stamp, 0);
+}
+
+TEST_F(Ring, SkipsOnlyOnceBeforeAMessage) {
+  for (forged_ = 0; forged_ < 5; ++forged_) forge({.kind = Kind::skip, .slots = 1});
+  EXPECT_FALSE(reader_.next());
+  EXPECT_FALSE(reader_.broken());
+  EXPECT_EQ(inbox_->consumed, 1);
+}
+
 TEST_F(Ring, IsFullAtExactlyItsSlots) {
   std::uint32_t pushed = 0;
   while (writer_.has_room(0)) {
@@ -175,7 +214,7 @@ TEST_F(Ring, FindsHeadersThatCannotBeAMessage) {
       {.kind = Kind::send, .slots = 0},
       {.kind = Kind::send, .slots = inbox::slots + 1},
       {.kind = Kind::send, .slots = 0xFFFF},
-      {.kind = static_cast<Kind>(static_cast<int>(Kind::reply) + 1)},
+      {.kind = static_cast<Kind>(static_cast<int>(Kind::skip) + 1)},
       {.kind = static_cast<Kind>(0xFF)},
       {.kind = Kind::send, .slots = 1, .length_bytes = first + 1},
       {.kind = Kind::send, .slots = inbox::slots, .length_bytes = 0xFFFFFFFF},
@@ -204,13 +243,14 @@ TEST_F(Ring, ReadsNothingOutsideOfItself) {
     const std::uint64_t bits[2] = {random(), random()};
     std::memcpy(&header, bits, sizeof header);
     if (i % 2 == 0) {
-      header.kind = static_cast<Kind>(random() % 5);
+      header.kind = static_cast<Kind>(random() % 6);
       header.slots = static_cast<std::uint16_t>(1 + random() % inbox::slots);
       constexpr auto most = static_cast<std::uint32_t>(2 * inbox::slots * Slot::bytes);
       header.length_bytes %= most;
     }
     forge(header);
     const auto read = reader.next();
+    if (header.kind == Kind::skip && !reader.broken()) continue;
     ASSERT_NE(read.has_value(), reader.broken());
     if (!read || read->kind != Kind::send || (read->flags & inbox::flag_too_long) != 0) continue;
     ASSERT_LE(RingWriter::slots_for(read->length_bytes), inbox::slots);
