@@ -26,13 +26,19 @@ RingCounters* counters_in(std::byte* at) {
 // What the caller has published must be visible before the flag is read.
 WakeBy take_flag(std::atomic<std::uint32_t>& flag) {
   full_barrier();
-  if (flag.load(std::memory_order_relaxed) == 0) return WakeBy::none;
-  return static_cast<WakeBy>(flag.exchange(0, std::memory_order_seq_cst));
+  return answer_request(flag, flag.load(std::memory_order_relaxed));
 }
 
 constinit std::atomic<unsigned> generation{0};
 
 }  // namespace
+
+WakeBy answer_request(std::atomic<std::uint32_t>& flag, std::uint32_t seen) {
+  if (seen == 0 || !flag.compare_exchange_strong(seen, 0, std::memory_order_seq_cst)) {
+    return WakeBy::none;
+  }
+  return static_cast<WakeBy>(seen & ((1U << wake_by_bits) - 1));
+}
 
 // A ring in shared memory is still shared after fork(2), which a copy of the handle must notice.
 unsigned fork_generation() {

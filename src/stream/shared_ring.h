@@ -41,7 +41,7 @@ struct RingCounters {
   std::array<std::atomic<std::uint64_t>, most_growths> grown_at{};
   // By the reader, which owns the memory.
   alignas(64) std::atomic<std::uint64_t> read{0};
-  // Set to a WakeBy by the side that will sleep, cleared by the side that wakes it.
+  // Set by the side that will sleep, cleared by the side that wakes it: WakeRequest::value_of().
   alignas(64) std::atomic<std::uint32_t> reader_sleeps{0};
   alignas(64) std::atomic<std::uint32_t> writer_sleeps{0};
 };
@@ -59,6 +59,7 @@ static_assert(sizeof(RingCounters) <= counters_page_bytes);
 
 // How a side is woken. Values of the flags in RingCounters.
 enum class WakeBy : std::uint32_t { none = 0, message = 1, bell = 2 };
+inline constexpr unsigned wake_by_bits = 2;
 
 // One side's request to be woken. At most one wake-up is under way, so one posted receive is
 // enough. Not thread-safe.
@@ -69,8 +70,13 @@ class WakeRequest {
   void make(std::atomic<std::uint32_t>& flag, WakeBy by) {
     if (made_ != WakeBy::none) return;
     made_ = by;
-    flag.store(static_cast<std::uint32_t>(by), std::memory_order_seq_cst);
+    flag.store(value_of(by, ++number_), std::memory_order_seq_cst);
     full_barrier();
+  }
+  // Each request has another value, so that a peer which has seen an earlier one and was then
+  // stopped does not answer this one: it has nothing new for it.
+  [[nodiscard]] static constexpr std::uint32_t value_of(WakeBy by, std::uint32_t number) {
+    return static_cast<std::uint32_t>(by) | number << wake_by_bits;
   }
   // A message has arrived that wakes. False if none was requested.
   [[nodiscard]] bool answered() { return std::exchange(made_, WakeBy::none) == WakeBy::message; }
@@ -83,7 +89,13 @@ class WakeRequest {
 
  private:
   WakeBy made_ = WakeBy::none;
+  std::uint32_t number_ = 0;
 };
+
+// For the side that wakes. `seen`: the flag as it was read, after what is new was published. Clears
+// it and returns how to wake; none if there is no request, or if that one is over: a request that
+// was made since then is not answered, because its maker has seen all that was published.
+[[nodiscard]] WakeBy answer_request(std::atomic<std::uint32_t>& flag, std::uint32_t seen);
 
 // The side that copies bytes into the peer's ring. Not thread-safe.
 class SharedRingWriter {

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <vector>
 
 #include "stream/flow_control.h"
@@ -235,6 +236,60 @@ TEST(SharedRing, ABellWakesWithoutAMessage) {
 }
 
 // The peer may place bytes before this side has noticed that the connection is established.
+// A writer that has seen a request, and is stopped before it answers, must not answer the next one,
+// for which it has nothing: the reader would not know of that bell.
+TEST(SharedRing, AnEarlierRequestIsNotAnsweredLate) {
+  std::atomic<std::uint32_t> flag{0};
+  WakeRequest request;
+  request.make(flag, WakeBy::bell);
+  const std::uint32_t seen = flag;
+  EXPECT_FALSE(request.take_back_bell(flag));
+  request.make(flag, WakeBy::bell);
+  EXPECT_EQ(answer_request(flag, seen), WakeBy::none);
+  EXPECT_EQ(answer_request(flag, flag), WakeBy::bell);
+  EXPECT_TRUE(request.take_back_bell(flag));
+}
+
+// The peer may place bytes before this side has noticed that the connection is established.
+// A writer that has seen a request, and is stopped before it answers, must not answer the next one,
+// for which it has nothing: the reader would not know of that byte.
+TEST(SharedRing, EachBellThatIsRungIsCounted) {
+  constexpr std::uint64_t total = 100'000;
+  constexpr std::uint64_t ahead = 2;
+  std::atomic<std::uint64_t> taken{0};
+  std::array<int, 2> ends{};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+  const Descriptor here(ends[0]);
+  Direction way(4096, 4096, Descriptor(ends[1]));
+  std::thread writer([&] {
+    for (std::uint64_t i = 0; i < total; ++i) {
+      while (i > taken + ahead) std::this_thread::yield();
+      way.writer.publish(1);
+      EXPECT_FALSE(way.writer.reader_waits());  // a bell, and no message
+    }
+  });
+  std::uint64_t counted = 0;
+  std::uint64_t rung = 0;
+  const auto take_bells = [&] {
+    std::array<char, 4096> bytes;
+    const ssize_t got = recv(here.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (got > 0) rung += static_cast<std::uint64_t>(got);
+  };
+  for (std::uint64_t received = 0; received < total;) {
+    way.reader.request_wake(WakeBy::bell);
+    const std::uint64_t left = way.reader.arrived();
+    if (left > 0) counted += way.reader.take_back_bell();
+    way.reader.count_received(static_cast<std::uint32_t>(left));
+    received += left;
+    taken = received;
+    take_bells();
+  }
+  writer.join();
+  counted += way.reader.take_back_bell();
+  take_bells();
+  EXPECT_EQ(rung, counted);
+}
+
 TEST(SharedRing, BytesThatWereThereBeforeTheReaderCount) {
   Descriptor file;
   const RingMemory memory = RingMemory::make_shared(shared_ring_bytes(64, rows), file);
