@@ -6,6 +6,7 @@
 
 #include "dropin/export.h"
 #include "dropin/provider_table.h"
+#include "provider/descriptor_floor.h"
 #include "provider/embedded.h"
 #include "provider/process.h"
 
@@ -18,6 +19,10 @@ WEFT_EXPORT const weft::provider::Table* weft_provider_table() {
 
 WEFT_EXPORT void weft_count_refusal(weft::provider::Refusal why) {
   weft::provider::Process::current().count_refusal(why);
+}
+
+WEFT_EXPORT void weft_set_descriptor_floor(int first) {
+  weft::provider::set_descriptor_floor(first);
 }
 
 WEFT_EXPORT const weft::provider::Table* weft_program_table() {

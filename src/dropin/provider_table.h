@@ -16,5 +16,6 @@ extern "C" const weft::provider::Table* weft_provider_table();
 // For libweft-sockets.so: counts a client that it has closed before the device knew it.
 // Thread-safe.
 extern "C" void weft_count_refusal(weft::provider::Refusal why);
+extern "C" void weft_set_descriptor_floor(int first);
 // For calls of the program.
 extern "C" const weft::provider::Table* weft_program_table();

@@ -31,6 +31,12 @@ int duplicate_high(int fd) {
 
 }  // namespace
 
+int least_high_descriptor() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  return static_cast<int>(std::min<rlim_t>(limit.rlim_cur / 2, high_enough));
+}
+
 Descriptor move_high(Descriptor low) {
   const int high = duplicate_high(low.get());
   return high < 0 ? std::move(low) : Descriptor(high);

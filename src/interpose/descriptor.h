@@ -14,8 +14,11 @@ struct CloseByNext {
 using Descriptor = OwnedDescriptor<CloseByNext>;
 
 // Moves a descriptor to a high number, so that programs get the low ones: select(2) works only up
-// to 1023. Returns `low` itself if no high number is free.
+// to 1023, and some have tables as long as the number of their connections. Returns `low` itself if
+// no high number is free.
 [[nodiscard]] Descriptor move_high(Descriptor low);
+// The first number that counts as high.
+[[nodiscard]] int least_high_descriptor();
 // Duplicates `fd` to a high number, close-on-exec. Throws Error.
 [[nodiscard]] Descriptor copy_high(int fd);
 // Clears or sets O_NONBLOCK, which all duplicates of `fd` share, those of other processes too.

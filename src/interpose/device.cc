@@ -1,9 +1,12 @@
 // Uses the device of the drop-in libibverbs.so.1, so that a process has only one.
+#include "interpose/descriptor.h"
 #include "interpose/refusal.h"
 #include "provider/table.h"
+#include "stream/ring_memory.h"
 
 extern "C" const weft::provider::Table* weft_provider_table();
 extern "C" void weft_count_refusal(weft::provider::Refusal why);
+extern "C" void weft_set_descriptor_floor(int first);
 
 namespace weft::provider {
 
@@ -19,5 +22,14 @@ namespace weft::interpose {
 void count_refusal(Refusal why) {
   weft_count_refusal(why);
 }
+
+namespace {
+
+[[gnu::constructor]] void keep_low_numbers_free() {
+  weft_set_descriptor_floor(least_high_descriptor());
+  stream::detail::set_ring_file_floor(least_high_descriptor());
+}
+
+}  // namespace
 
 }  // namespace weft::interpose

@@ -7,7 +7,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <utility>
 
 #include "weft/error.hpp"
 
@@ -23,8 +25,17 @@ long file_control(int file, int command, int argument) {
   return syscall(SYS_fcntl, file, command, argument);
 }
 
-Descriptor make_file(std::size_t bytes) {
+constinit std::atomic<int> file_floor{0};
+
+Descriptor new_file() {
   Descriptor file(memfd_create("weft-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (file_floor == 0) return file;
+  Descriptor high(static_cast<int>(file_control(file.get(), F_DUPFD_CLOEXEC, file_floor)));
+  return high.valid() ? std::move(high) : std::move(file);
+}
+
+Descriptor make_file(std::size_t bytes) {
+  Descriptor file = new_file();
   if (file.valid() && ftruncate(file.get(), static_cast<off_t>(bytes)) == 0 &&
       file_control(file.get(), F_ADD_SEALS, size_seals | F_SEAL_SEAL) == 0) {
     return file;
@@ -33,6 +44,10 @@ Descriptor make_file(std::size_t bytes) {
 }
 
 }  // namespace
+
+void set_ring_file_floor(int first) {
+  file_floor = first;
+}
 
 // MAP_NORESERVE: a ring that may grow takes pages only as far as it is used.
 RingMemory::RingMemory(std::size_t bytes) {

@@ -401,3 +401,50 @@ def killed_server_on_one_host(stage):
 @cases.case("sockets.killed_server_over_tcp")
 def killed_server_over_tcp(stage):
     _killed_server(stage, "off")
+
+
+# Connects so many times, and prints the highest of its descriptors.
+_CROWD = """
+import socket, sys
+count = int(sys.argv[2])
+all = [socket.create_connection(("127.0.0.1", int(sys.argv[1]))) for _ in range(count)]
+for number, each in enumerate(all):
+    each.sendall(b"%d" % number)
+    assert each.recv(100) == b"%d" % number
+print("highest", max(each.fileno() for each in all), flush=True)
+"""
+_CROWD_SERVER = """
+import socket, sys
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])), backlog=64)
+all = [listener.accept()[0] for _ in range(int(sys.argv[2]))]
+for each in all: each.sendall(each.recv(100))
+print("highest", max(each.fileno() for each in all), flush=True)
+for each in all: each.recv(1)
+"""
+
+
+def _low_numbers(stage, same_host):
+    """A connection takes one low number, as many programs expect: some have a table that long."""
+    port, count = harness.free_port(), 60
+    # The device itself has some, and a connection that is being made.
+    most = count + 45
+    env = {"WEFT_SAME_HOST": same_host}
+    server = stage.start("server", "python3", "-c", _CROWD_SERVER, port, count, options=OURS,
+                         env=env)
+    server.await_listening(port)
+    client = stage.start("client", "python3", "-c", _CROWD, port, count, options=OURS, env=env)
+    client.finish()
+    server.finish()
+    for side in (server, client):
+        highest = int(side.expect(r"^highest (\d+)$", start=0)[1])
+        need(highest < most, f"{side.name}: {count} connections reach the number {highest}")
+
+
+@cases.case("sockets.low_numbers")
+def low_numbers(stage):
+    _low_numbers(stage, "auto")
+
+
+@cases.case("sockets.low_numbers_over_tcp")
+def low_numbers_over_tcp(stage):
+    _low_numbers(stage, "off")

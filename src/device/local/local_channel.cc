@@ -12,6 +12,7 @@
 
 #include "base/after_fork.h"
 #include "device/addresses.h"
+#include "device/descriptor_floor.h"
 
 namespace weft::device {
 namespace {
@@ -169,7 +170,7 @@ std::optional<LocalChannel::Message> LocalChannel::receive() {
     for (std::size_t i = 0; i < count; ++i) {
       int fd = -1;
       std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof fd);
-      message.descriptors.emplace_back(fd);
+      message.descriptors.emplace_back(sys::moved_high(fd));
     }
   }
   return message;
