@@ -13,6 +13,7 @@
 #include "base/duration.h"
 #include "interpose/data.h"
 #include "interpose/export.h"
+#include "interpose/late_bells.h"
 #include "interpose/next.h"
 #include "interpose/table.h"
 #include "stream/stream_thread.h"
@@ -72,12 +73,14 @@ int wait_epoll(int epoll, epoll_event* events, int most, WaitLimit until, const 
                const Kernel& kernel) {
   StreamThread* const attending = until.passed() ? nullptr : stream_thread();
   if (!attending) return kernel();
+  drop_late_bells();
   if (const int found = next::epoll_wait(epoll, events, most, 0)) return found;
   const auto lead = [&] {
     while (true) {
       pollfd entry{epoll, POLLIN, 0};
       if (attending->lead({&entry, 1}, until.left(), mask) < 0) return -1;
-      // Another thread may have taken the events first: then wait again.
+      drop_late_bells();
+      // Another thread may have taken the events first, or it was a late bell: then wait again.
       const int found = next::epoll_wait(epoll, events, most, 0);
       if (found != 0 || until.passed()) return found;
     }
@@ -90,7 +93,17 @@ int wait_poll(pollfd* entries, nfds_t count, WaitLimit until, const sigset_t* ma
               const Kernel& kernel) {
   StreamThread* const attending = until.passed() ? nullptr : stream_thread();
   if (!attending) return kernel();
-  const auto lead = [&] { return attending->lead({entries, count}, until.left(), mask); };
+  const auto lead = [&] {
+    while (true) {
+      drop_late_bells();
+      const bool some_late = has_late_bells();
+      const int found = attending->lead({entries, count}, until.left(), mask);
+      if (found <= 0 || !some_late) return found;
+      drop_late_bells();
+      const int left = next::poll(entries, count, 0);  // as poll(2) is level-triggered
+      if (left != 0 || until.passed()) return left;
+    }
+  };
   return wait_by(*attending, lead, kernel);
 }
 

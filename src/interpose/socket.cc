@@ -7,6 +7,7 @@
 
 #include "interpose/accept_queue.h"
 #include "interpose/address.h"
+#include "interpose/late_bells.h"
 #include "interpose/process.h"
 #include "interpose/table.h"
 #include "weft/error.hpp"
@@ -126,6 +127,7 @@ void Socket::show(const stream::Stream::Readiness& now) {
   }
   if (more && uses_edges_) visible_.repeat_readable();
   visible_.set_readable(now.readable || read_shut_);
+  if (visible_.awaits_bells()) note_late_bell(weak_from_this());
   visible_.set_writable(now.settled && now.writable);
   if (now.ended && write_shut_) {
     visible_.show_hang_up();
@@ -137,6 +139,7 @@ void Socket::show(const stream::Stream::Readiness& now) {
 void Socket::drop_late_bells() {
   const std::lock_guard lock(visible_mutex_);
   visible_.drop_late_bells();
+  if (visible_.awaits_bells()) note_late_bell(weak_from_this());
 }
 
 // The stream asks for wake-ups anew.

@@ -43,6 +43,8 @@ class VisibleSocket {
   void count_bells(std::uint64_t bells) { unread_ += bells; }
   // Takes bytes of the bell that came after the socket was set to not readable.
   void drop_late_bells();
+  // Whether it is not readable, and such a byte is still to come.
+  [[nodiscard]] bool awaits_bells() const { return unread_ > 0 && !readable_ && !broken_; }
 
   void set_readable(bool readable);
   void set_writable(bool writable);

@@ -51,6 +51,19 @@ TEST(VisibleSocket, IsReadableAndWritableAsItIsSet) {
   }
 }
 
+// The peer has decided to ring, and does so after the socket was set to not readable.
+TEST(VisibleSocket, ALateBellCanBeDropped) {
+  Seen seen;
+  seen.socket.count_bells(1);
+  seen.socket.set_readable(false);
+  EXPECT_TRUE(seen.socket.awaits_bells());
+  seen.ring();
+  EXPECT_EQ(seen.events(), POLLIN | POLLOUT);
+  seen.socket.drop_late_bells();
+  EXPECT_EQ(seen.events(), POLLOUT);
+  EXPECT_FALSE(seen.socket.awaits_bells());
+}
+
 TEST(VisibleSocket, EndsForReadingThenForBoth) {
   Seen seen;
   seen.socket.show_end();
