@@ -18,10 +18,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "weft/stream.hpp"
@@ -84,8 +87,9 @@ class StreamChannel final : public Channel {
   stream::Stream stream_;
 };
 
-// `connections`: `count` further connections of the same kind, with one round trip each.
-enum class What : std::uint8_t { round_trips, one_way, connections };
+// `connections`: `count` further connections of the same kind, with one round trip each, one after
+// the other. `idle`: so many at once, which are kept.
+enum class What : std::uint8_t { round_trips, one_way, connections, idle };
 
 struct Work {
   What what = What::round_trips;
@@ -102,12 +106,16 @@ void serve(const OpenChannel& accept) {
   Work work;
   channel.receive(std::as_writable_bytes(std::span(&work, 1)));
   std::vector<std::byte> data(work.bytes);
-  if (work.what == What::connections) {
+  if (work.what == What::connections || work.what == What::idle) {
+    std::vector<std::unique_ptr<Channel>> kept;
     for (std::uint32_t i = 0; i < work.count; ++i) {
-      const auto next = accept();
+      auto next = accept();
       next->receive(data);
       next->send(data);
+      if (work.what == What::idle) kept.push_back(std::move(next));
     }
+    if (work.what == What::idle)
+      channel.receive(std::span(data).first(1));  // until they are counted
     return;
   }
   for (std::uint32_t i = 0; i < work.count; ++i) {
@@ -135,6 +143,46 @@ double drive(const OpenChannel& connect, const Work& work) {
   }
   if (work.what == What::one_way) channel.receive(std::span(data).first(1));
   return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// The physical memory of a process, in KiB; of what it shares, its part (proc_pid_smaps(5)).
+double memory_of(pid_t process) {
+  std::ifstream file(fmt::format("/proc/{}/smaps_rollup", process));
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("Pss:")) return std::stod(line.substr(line.find(':') + 1));
+  }
+  throw std::runtime_error("the memory of a process is not known");
+}
+
+double descriptors_of(pid_t process) {
+  const std::filesystem::directory_iterator all(fmt::format("/proc/{}/fd", process));
+  return static_cast<double>(std::distance(begin(all), end(all)));
+}
+
+// Memory and descriptors of both ends together for each connection that is idle.
+struct IdleCost {
+  double kib = 0;
+  double descriptors = 0;
+};
+
+IdleCost cost_of_idle(const OpenChannel& connect, pid_t peer, std::uint32_t count) {
+  const auto first = connect();
+  const Work work{What::idle, 64, count};
+  first->send(std::as_bytes(std::span(&work, 1)));
+  std::vector<std::byte> data(work.bytes);
+  std::vector<std::unique_ptr<Channel>> kept;
+  const auto both = [peer](double (*of)(pid_t)) { return of(getpid()) + of(peer); };
+  IdleCost before;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    kept.push_back(connect());
+    kept.back()->send(data);
+    kept.back()->receive(data);
+    if (i == 0) before = {both(memory_of), both(descriptors_of)};
+  }
+  const IdleCost cost{(both(memory_of) - before.kib) / (count - 1),
+                      (both(descriptors_of) - before.descriptors) / (count - 1)};
+  first->send(std::span(data).first(1));
+  return cost;
 }
 
 sockaddr_in loopback(std::uint16_t port) {
@@ -209,6 +257,12 @@ class Peer {
   [[nodiscard]] double by_stream(const Work& work) const {
     return drive([this] { return connect_by_stream(); }, work);
   }
+  [[nodiscard]] IdleCost idle_tcp(std::uint32_t count) const {
+    return cost_of_idle([this] { return connect_by_tcp(); }, pid_, count);
+  }
+  [[nodiscard]] IdleCost idle_streams(std::uint32_t count) const {
+    return cost_of_idle([this] { return connect_by_stream(); }, pid_, count);
+  }
 
  private:
   [[nodiscard]] std::unique_ptr<Channel> connect_by_tcp() const {
@@ -260,7 +314,19 @@ void measure(const Peer& peer, const Row& row, int rounds) {
              figure(median(stream)), row.unit, median(ratios));
 }
 
-void run(std::uint32_t ring_bytes, int rounds, double effort, const std::string& only) {
+// Not a matter of time, so it is counted once. Of TCP's connections the kernel's memory is not
+// counted.
+void count_idle(const Peer& peer, std::uint32_t count, std::string_view only) {
+  const std::string name = fmt::format("{} idle connections", count);
+  if (name.find(only) == std::string::npos) return;
+  const IdleCost tcp = peer.idle_tcp(count);
+  const IdleCost stream = peer.idle_streams(count);
+  fmt::print("{:<28} {:>9.1f} {:>9.1f} KiB for both ends\n", name, tcp.kib, stream.kib);
+  fmt::print("{:<28} {:>9.1f} {:>9.1f} descriptors\n", "", tcp.descriptors, stream.descriptors);
+}
+
+void run(std::uint32_t ring_bytes, int rounds, double effort, std::uint32_t idle,
+         const std::string& only) {
   const auto times = [effort](double count) {
     return static_cast<std::uint32_t>(std::max(count * effort, 10.0));
   };
@@ -289,6 +355,7 @@ void run(std::uint32_t ring_bytes, int rounds, double effort, const std::string&
   for (const Row& row : rows) {
     if (std::string_view(row.name).find(only) != std::string_view::npos) measure(peer, row, rounds);
   }
+  count_idle(peer, idle, only);
 }
 
 }  // namespace
@@ -304,6 +371,10 @@ int main(int count, char** words) {
   app.add_option("--ring", ring_bytes, "bytes of the rings (both 32 KiB and 1 MiB)");
   app.add_option("--rounds", rounds, "how often each is measured, in turn")->capture_default_str();
   app.add_option("--effort", effort, "more or less work in each round")->capture_default_str();
+  std::uint32_t idle = 1000;
+  app.add_option("--idle", idle, "how many idle connections are counted")
+      ->check(CLI::Range(2, 100'000))
+      ->capture_default_str();
   std::string only;
   app.add_option("--only", only, "the rows whose names contain this");
   CLI11_PARSE(app, count, words);
@@ -311,7 +382,7 @@ int main(int count, char** words) {
     if (peer) weft::bench::be_peer(ring_bytes);
     std::vector<std::uint32_t> sizes{32 * 1024, 1024 * 1024};
     if (ring_bytes != 0) sizes = {ring_bytes};
-    for (const std::uint32_t bytes : sizes) weft::bench::run(bytes, rounds, effort, only);
+    for (const std::uint32_t bytes : sizes) weft::bench::run(bytes, rounds, effort, idle, only);
     return 0;
   } catch (const std::exception& error) {
     fmt::print(stderr, "stream_bench: {}\n", error.what());
