@@ -9,6 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 import compare  # noqa: E402
+import programs  # noqa: E402
 
 
 def figures(*values, log=None, name=""):
@@ -97,6 +98,21 @@ class Rows(unittest.TestCase):
         names = [one.name for rows in (compare.one_host_rows, compare.tcp_rows, compare.plot_rows)
                  for one in rows(bench)]
         self.assertEqual(len(names), len(set(names)))
+
+    def test_so_has_every_row_of_programs(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            all_programs = programs.Programs(Path("/nonexistent"), 1, False, scratch)
+            rows = list(programs.rows_of(all_programs))
+        names = [one.name for one in rows]
+        self.assertEqual(len(names), len(set(names)))
+        self.assertTrue(all(one.limit_name == programs.KERNEL for one in rows))
+
+    def test_programs_that_are_not_installed_have_no_figure(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            program = programs.Programs(Path("/nonexistent"), 1, False, scratch)
+            one = program.row("a row", None, None, None, needs=(None,))
+        self.assertEqual(compare.measure_row(one, 1)[1],
+                         {programs.KERNEL: "not installed", programs.WEFT: "not installed"})
 
 
 if __name__ == "__main__":
