@@ -10,8 +10,8 @@
  * - Structures of options begin with their size, so that later releases can append members. Set it
  *   by the initializer of the same name. A member that is 0 has its default value.
  *
- * Functions, structures and values are kept in later releases with the same major version; new ones
- * are added. Link with -lweft; no C++ is needed.
+ * Functions, structures and values are kept in later releases with the same MAJOR.MINOR version;
+ * new ones are added. Link with -lweft; no C++ is needed.
  */
 #pragma once
 

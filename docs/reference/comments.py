@@ -3,8 +3,13 @@
 The headers have plain comments: one above a declaration or behind it belongs to it, the one at the
 top to the file, and indented lines are code. A comment above a function also belongs to the
 functions of the same name that follow it without a line between them.
+
+In the headers of the C interface, whose comments are blocks, a comment above a member of a structure
+also belongs to the members below it that have none. What the interface declares is linked where a
+comment names it.
 """
 
+import pathlib
 import re
 import sys
 
@@ -90,6 +95,69 @@ def converted(text):
     return "\n".join(out[:-1])
 
 
+C_HEADERS = pathlib.Path(__file__).resolve().parents[2] / "include" / "weft" / "c"
+C_WHOLE = re.compile(r"(\s*)/\* ?(.*)$")
+C_BEHIND = re.compile(r"(.*\S)\s*/\* (.*) \*/$")
+C_FUNCTION = r"^WEFT_C_API\b[^;(]*?(weft_\w+)\("
+C_NAMES = (C_FUNCTION, r"^\} (weft_\w+);", r"^typedef struct \w+ (weft_\w+);",
+           r"^#define (WEFT_\w+)", r"^(?:enum \{|\s*) ?(WEFT_\w+) = ")
+
+
+def declared(*patterns):
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sorted(C_HEADERS.glob("*.h")))
+    return {name for pattern in patterns for name in re.findall(pattern, text, re.M)}
+
+
+def c_functions():
+    """The functions that the headers of the C interface declare."""
+    return declared(C_FUNCTION)
+
+
+def c_names():
+    """All that they declare: functions, types, values and macros."""
+    return declared(*C_NAMES)
+
+
+def linked(text, names):
+    """The text for Doxygen, with references in place of these names."""
+    def reference(match):
+        name = match.group(1)
+        return f'@ref {name} "{match.group(0)}"' if name in names else match.group(0)
+    return re.sub(r"\b(weft_\w+|WEFT_\w+)\b(?:\(\))?", reference, escaped(text))
+
+
+def c_converted(text, names):
+    """A header of the C interface."""
+    out, lines, top, above = [], iter(text.split("\n")), True, None
+    for line in lines:
+        whole, behind = C_WHOLE.match(line), C_BEHIND.match(line)
+        if whole:
+            indent, said = whole.group(1), [whole.group(2)]
+            while not said[-1].rstrip().endswith("*/"):
+                said.append(re.sub(r"^\s*\*(?!/) ?", "", next(lines)))
+            said[-1] = said[-1].rstrip().removesuffix("*/").rstrip()
+            if said[0].startswith("---"):
+                continue
+            made = [linked(entry, names) for entry in said]
+            body = f"\n{indent} * ".join(made).rstrip(" *\n")
+            above = f"{indent}/** {'@file ' if top else ''}{body} */"
+            out.append(above)
+            top = False
+            continue
+        if behind:
+            line = f"{behind.group(1)} /**< {linked(behind.group(2), names)} */"
+        elif above and line.startswith("  ") and line.endswith(";") and out[-1] != above:
+            out.append(above)
+        if behind or not line.startswith("  "):
+            above = None
+        out.append(line)
+    return "\n".join(out)
+
+
 if __name__ == "__main__":
     with open(sys.argv[1], encoding="utf-8") as header:
-        sys.stdout.write(converted(header.read()))
+        content = header.read()
+    if sys.argv[1].endswith(".h"):
+        sys.stdout.write(c_converted(content, c_names()))
+    else:
+        sys.stdout.write(converted(content))

@@ -28,6 +28,7 @@ using weft::connection::Request;
 weft::connection::Options options_of(const weft_connection_options* from) {
   weft::connection::Options options;
   if (from == nullptr) return options;
+  WEFT_C_CHECK(from, weft_connection_options, WEFT_CONNECTION_OPTIONS);
   WEFT_C_TAKE(options.queue_depth, from, queue_depth);
   WEFT_C_TAKE(options.inline_bytes, from, inline_bytes);
   WEFT_C_TAKE(options.read_depth, from, read_depth);
@@ -207,13 +208,16 @@ int weft_connection_reject(weft_connection* connection, const void* private_data
 
 const void* weft_connection_peer_private_data(weft_connection* connection, size_t* count) {
   // The bytes belong to the object in the state, which weft_connection_establish() replaces.
-  std::span<const std::byte> bytes;
-  if (auto* request = std::get_if<Request>(&connection->state)) bytes = request->private_data();
-  if (auto* established = std::get_if<Connection>(&connection->state)) {
-    bytes = established->peer_private_data();
-  }
-  *count = bytes.size();
-  return bytes.data();
+  *count = 0;
+  return guarded_or(nullptr, [&]() -> const void* {
+    std::span<const std::byte> bytes;
+    if (auto* request = std::get_if<Request>(&connection->state)) bytes = request->private_data();
+    if (auto* established = std::get_if<Connection>(&connection->state)) {
+      bytes = established->peer_private_data();
+    }
+    *count = bytes.size();
+    return bytes.data();
+  });
 }
 
 // A failed or rejected connection has no addresses: -ENOTCONN.
@@ -226,11 +230,11 @@ int weft_connection_peer_address(weft_connection* connection, char* text, size_t
 }
 
 uint16_t weft_connection_listener_port(weft_connection_listener* listener) {
-  return listener->listener.port();
+  return guarded_or(0, [&] { return listener->listener.port(); });
 }
 
 int weft_connection_listener_fd(weft_connection_listener* listener) {
-  return listener->listener.fd();
+  return guarded([&] { return listener->listener.fd(); });
 }
 
 void weft_connection_listener_free(weft_connection_listener* listener) {

@@ -16,7 +16,9 @@ using weft::message::Sending;
 weft_link::weft_link(const weft_link_handlers* from, void* user) : user_(user) {
   // Callbacks that the program's release does not know stay null.
   // Callbacks of a later release than this library are cut off, and never called.
-  if (from != nullptr) std::memcpy(&callbacks_, from, std::min(from->size, sizeof callbacks_));
+  if (from == nullptr) return;
+  WEFT_C_CHECK(from, weft_link_handlers, WEFT_LINK_HANDLERS);
+  std::memcpy(&callbacks_, from, std::min(from->size, sizeof callbacks_));
 }
 
 void weft_link::begin(const std::function<Connection(Handlers)>& make) {
@@ -106,6 +108,7 @@ static_assert(static_cast<int>(Ending::By::failure) == WEFT_ENDED_BY_FAILURE);
 weft::message::Options weft::c::link_options_of(const weft_link_options* from) {
   weft::message::Options options;
   if (from == nullptr) return options;
+  WEFT_C_CHECK(from, weft_link_options, WEFT_LINK_OPTIONS);
   if (WEFT_C_HAS(from, private_data_bytes)) {
     options.private_data = bytes_of(from->private_data, from->private_data_bytes);
   }
@@ -155,14 +158,17 @@ int weft_link_is_writable(weft_link* link) {
 }
 
 uint64_t weft_link_max_message_bytes(weft_link* link) {
-  return link->connection.max_message_bytes();
+  return guarded_or(0, [&] { return link->connection.max_message_bytes(); });
 }
 
 // The bytes belong to the connection of the link.
 const void* weft_link_peer_private_data(weft_link* link, size_t* count) {
-  const auto bytes = link->connection.peer_private_data();
-  *count = bytes.size();
-  return bytes.data();
+  *count = 0;
+  return guarded_or(nullptr, [&]() -> const void* {
+    const auto bytes = link->connection.peer_private_data();
+    *count = bytes.size();
+    return bytes.data();
+  });
 }
 
 int weft_link_local_address(weft_link* link, char* text, size_t room) {

@@ -50,7 +50,7 @@ int weft_link_listen(weft_loop* loop, weft_link_listener** listener, const char*
 }
 
 uint16_t weft_link_listener_port(weft_link_listener* listener) {
-  return listener->listener.port();
+  return guarded_or(0, [&] { return listener->listener.port(); });
 }
 
 void weft_link_listener_free(weft_link_listener* listener) {
@@ -83,9 +83,12 @@ int weft_link_reject(weft_link_request* request, const void* private_data,
 
 // The bytes belong to the request, which ends when it is accepted or rejected.
 const void* weft_link_request_private_data(weft_link_request* request, size_t* count) {
-  const auto bytes = request->request.private_data();
-  *count = bytes.size();
-  return bytes.data();
+  *count = 0;
+  return guarded_or(nullptr, [&]() -> const void* {
+    const auto bytes = request->request.private_data();
+    *count = bytes.size();
+    return bytes.data();
+  });
 }
 
 int weft_link_request_peer_address(weft_link_request* request, char* text, size_t room) {

@@ -14,6 +14,7 @@ namespace {
 weft::message::Limits limits_of(const weft_loop_limits* from) {
   weft::message::Limits limits;
   if (from == nullptr) return limits;
+  WEFT_C_CHECK(from, weft_loop_limits, WEFT_LOOP_LIMITS);
   WEFT_C_TAKE(limits.max_message_bytes, from, max_message_bytes);
   WEFT_C_TAKE(limits.eager_bytes, from, eager_bytes);
   if (WEFT_C_HAS(from, credits) && from->credits != 0) {

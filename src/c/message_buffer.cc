@@ -84,6 +84,7 @@ void weft_message_buffer_free(weft_message_buffer* buffer) {
 
 int weft_link_get_statistics(weft_link* link, weft_link_statistics* statistics) {
   return guarded([&] {
+    WEFT_C_CHECK(statistics, weft_link_statistics, WEFT_LINK_STATISTICS);
     const auto now = link->connection.statistics();
     const weft_link_statistics all{sizeof all,
                                    now.messages_sent,

@@ -28,6 +28,14 @@ int copy_text(std::string_view text, char* into, std::size_t room) noexcept {
   return static_cast<int>(text.size());
 }
 
+// A release that makes a structure this large makes another one.
+void check_size(std::size_t size, const char* type, const char* how_to_set_it) {
+  constexpr std::size_t most = 4096;
+  if (size >= sizeof size && size <= most) return;
+  throw Error(EINVAL, std::string("the size of a ") + type + " is " + std::to_string(size) +
+                          ": set it by " + how_to_set_it);
+}
+
 }  // namespace weft::c
 
 const char* weft_version(void) {

@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "weft/c/common.h"
 #include "weft/deadline.hpp"
@@ -42,6 +43,18 @@ auto guarded(Work&& work) noexcept -> decltype(work()) {
   }
 }
 
+// The same for a function whose result cannot be an error number: returns `failure` then.
+template <typename Work>
+auto guarded_or(decltype(std::declval<Work>()()) failure, Work&& work) noexcept
+    -> decltype(work()) {
+  decltype(work()) result = failure;
+  static_cast<void>(guarded([&] {
+    result = work();
+    return 0;
+  }));
+  return result;
+}
+
 inline Deadline deadline_of(int timeout_ms) {
   return timeout_ms < 0 ? Deadline::never() : Deadline(std::chrono::milliseconds(timeout_ms));
 }
@@ -58,8 +71,14 @@ inline verbs::Address address_of(const char* host, std::uint16_t port) {
 // Writes a string as snprintf(3) does, and returns its length.
 int copy_text(std::string_view text, char* into, std::size_t room) noexcept;
 
-// Fills a structure that begins with its size, which the program has set. Members that this library
-// does not have become 0.
+// Throws Error(EINVAL) for a structure whose size was not set: its members would be ignored, or
+// memory behind it would be read.
+void check_size(std::size_t size, const char* type, const char* how_to_set_it);
+#define WEFT_C_CHECK(structure, type, initializer) \
+  weft::c::check_size((structure)->size, #type, "its initializer, " #initializer)
+
+// Fills a structure that begins with its size, which was checked. Members that this library does
+// not have become 0.
 template <typename Structure>
 void copy_structure(const Structure& from, Structure* into) {
   const std::size_t size = into->size;

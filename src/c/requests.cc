@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
+#include <string>
 
 #include "c/connection_handle.h"
 #include "c/outcome.h"
@@ -44,8 +45,14 @@ int posted(int error_number) {
       return fail(ENOMEM, "the queue is full: wait for outcomes of earlier requests");
     case EMSGSIZE:
       return fail(EMSGSIZE, "the transfer is not within the peer's buffer");
+    case EINVAL:
+      return fail(EINVAL,
+                  "the device does not accept the request: with WEFT_COPIED it may have "
+                  "`inline_bytes` bytes, and an atomic needs an address that is a multiple "
+                  "of eight");
     default:
-      return fail(error_number, "the connection does not accept the request");
+      return fail(error_number, std::string("the device does not accept the request: ") +
+                                    std::strerror(error_number));
   }
 }
 
@@ -202,6 +209,7 @@ int weft_connection_await_completions(weft_connection* connection, weft_queue qu
                                       weft_completion* completions, size_t size, size_t count,
                                       int timeout_ms) {
   return guarded([&] {
+    check_size(size, "weft_completion", "passing sizeof(weft_completion)");
     const auto found =
         connection->established().await(queue_of(queue), count, deadline_of(timeout_ms));
     auto* at = reinterpret_cast<std::byte*>(completions);

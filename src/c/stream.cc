@@ -98,7 +98,7 @@ ssize_t weft_stream_receive_with(weft_stream* stream, void* into, size_t count, 
 }
 
 size_t weft_stream_available(weft_stream* stream) {
-  return stream->stream.bytes_available();
+  return guarded_or(0, [&] { return stream->stream.bytes_available(); });
 }
 
 ssize_t weft_stream_view(weft_stream* stream, const void** bytes, int timeout_ms) {
@@ -162,9 +162,12 @@ int weft_stream_peer_address(weft_stream* stream, char* text, size_t room) {
 
 // The bytes belong to the stream.
 const void* weft_stream_peer_private_data(weft_stream* stream, size_t* count) {
-  const auto bytes = stream->stream.peer_private_data();
-  *count = bytes.size();
-  return bytes.data();
+  *count = 0;
+  return guarded_or(nullptr, [&]() -> const void* {
+    const auto bytes = stream->stream.peer_private_data();
+    *count = bytes.size();
+    return bytes.data();
+  });
 }
 
 int weft_stream_listen(weft_stream_listener** listener, const char* host, uint16_t port,
@@ -189,11 +192,11 @@ int weft_stream_accept(weft_stream_listener* listener, weft_stream** stream, int
 }
 
 uint16_t weft_stream_listener_port(weft_stream_listener* listener) {
-  return listener->acceptor.listener().port();
+  return guarded_or(0, [&] { return listener->acceptor.listener().port(); });
 }
 
 int weft_stream_listener_fd(weft_stream_listener* listener) {
-  return listener->acceptor.fd();
+  return guarded([&] { return listener->acceptor.fd(); });
 }
 
 void weft_stream_listener_free(weft_stream_listener* listener) {

@@ -93,6 +93,8 @@ int weft_stream_events_new(weft_stream_events** events) {
 
 int weft_stream_events_next(weft_stream_events* events, weft_stream_event* event, int timeout_ms) {
   return guarded([&] {
+    // Checked first: an event that was taken from the queue must reach the program.
+    WEFT_C_CHECK(event, weft_stream_event, WEFT_STREAM_EVENT);
     auto found = events->events->next(deadline_of(timeout_ms));
     if (!found) return fail(EAGAIN, "there was no event until the timeout");
     weft_stream_event all{};

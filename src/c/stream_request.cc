@@ -18,6 +18,7 @@ static_assert(static_cast<int>(Variant::write_and_send) == WEFT_STREAM_WRITE_AND
 StreamSettings weft::c::stream_settings_of(const weft_stream_options* from) {
   StreamSettings settings;
   if (from == nullptr) return settings;
+  WEFT_C_CHECK(from, weft_stream_options, WEFT_STREAM_OPTIONS);
   auto& options = settings.options;
   WEFT_C_TAKE(options.send_buffer_bytes, from, send_buffer_bytes);
   WEFT_C_TAKE(options.receive_buffer_bytes, from, receive_buffer_bytes);
@@ -68,9 +69,12 @@ int weft_stream_next(weft_stream_listener* listener, weft_stream_request** reque
 
 // The bytes belong to the request.
 const void* weft_stream_request_private_data(weft_stream_request* request, size_t* count) {
-  const auto bytes = request->request.private_data();
-  *count = bytes.size();
-  return bytes.data();
+  *count = 0;
+  return guarded_or(nullptr, [&]() -> const void* {
+    const auto bytes = request->request.private_data();
+    *count = bytes.size();
+    return bytes.data();
+  });
 }
 
 int weft_stream_request_peer_address(weft_stream_request* request, char* text, size_t room) {
@@ -104,6 +108,7 @@ int weft_stream_request_reject(weft_stream_request* request, const void* private
 
 int weft_stream_get_statistics(weft_stream* stream, weft_stream_statistics* statistics) {
   return guarded([&] {
+    WEFT_C_CHECK(statistics, weft_stream_statistics, WEFT_STREAM_STATISTICS);
     const auto now = stream->stream.statistics();
     const weft_stream_statistics all{sizeof all,
                                      now.bytes_sent,

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "weft.h"
 
@@ -17,6 +18,9 @@
       exit(1);                                                                                \
     }                                                                                         \
   } while (0)
+
+/* The last error has this word. */
+#define CHECK_SAYS(word) CHECK(strstr(weft_error_text(), word) != NULL)
 
 #define CHECK_IS(value, expected)                                                                  \
   do {                                                                                             \

@@ -234,6 +234,21 @@ static void completions_have_the_size_of_the_program(void) {
   end(&sides);
 }
 
+static void structures_need_their_size(void) {
+  struct sides sides = {0};
+  weft_connection_options options = {0};
+  weft_connection_listener* listener = NULL;
+  weft_completion got;
+  options.queue_depth = 8;
+  CHECK_IS(weft_connection_listen(&listener, "127.0.0.1", 0, &options, 0), -EINVAL);
+  CHECK_SAYS("WEFT_CONNECTION_OPTIONS");
+  CHECK(listener == NULL);
+  CHECK_IS(establish(&sides), 0);
+  CHECK_IS(weft_connection_await_completions(sides.active, WEFT_SENDS, &got, 0, 1, 0), -EINVAL);
+  CHECK_SAYS("sizeof(weft_completion)");
+  end(&sides);
+}
+
 static void free_memory(void* user) {
   void** memory = user;
   memset(*memory, 0, 16);
@@ -458,6 +473,7 @@ int main(void) {
   a_rejection_is_refused_and_the_rest_can_only_be_freed();
   immediates_and_atomics();
   completions_have_the_size_of_the_program();
+  structures_need_their_size();
   a_kept_buffer_lives_until_the_request_has_completed();
   immediates_and_atomics_keep_their_buffers();
   establishing_without_waiting();

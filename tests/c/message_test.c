@@ -1,5 +1,8 @@
 /* Messages through the C interface: two links of one loop. */
+#define _POSIX_C_SOURCE 200809L
+
 #include <errno.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "check.h"
@@ -274,6 +277,90 @@ static void messages_without_a_copy(void) {
   weft_message_buffer_free(buffer);
 }
 
+static void structures_need_their_size(void) {
+  struct record record = {0};
+  weft_link_listener* listener = begin(&record, on_request);
+  weft_loop_limits limits = {0};
+  weft_link_handlers handlers = all_handlers();
+  weft_link_options options = {0};
+  weft_link_statistics statistics = {0};
+  const uint16_t port = weft_link_listener_port(listener);
+  weft_loop* loop = NULL;
+  weft_link* link = NULL;
+  limits.credits = 8;
+  CHECK_IS(weft_loop_new(&loop, &limits), -EINVAL);
+  CHECK_SAYS("WEFT_LOOP_LIMITS");
+  CHECK_IS(weft_link_connect(record.loop, &link, "127.0.0.1", port, &handlers, &record, &options),
+           -EINVAL);
+  CHECK_SAYS("WEFT_LINK_OPTIONS");
+  handlers.size = 0;
+  CHECK_IS(weft_link_connect(record.loop, &link, "127.0.0.1", port, &handlers, &record, NULL),
+           -EINVAL);
+  CHECK_SAYS("WEFT_LINK_HANDLERS");
+  CHECK_IS(weft_link_get_statistics(record.active, &statistics), -EINVAL);
+  CHECK_SAYS("WEFT_LINK_STATISTICS");
+  CHECK(loop == NULL && link == NULL);
+  run_until(&record, &record.established, 2);
+  end(&record, listener);
+}
+
+struct running {
+  weft_loop* loop;
+  pthread_mutex_t mutex;
+  pthread_cond_t changed;
+  int runs;
+};
+
+static void on_running(void* user) {
+  struct running* running = user;
+  pthread_mutex_lock(&running->mutex);
+  running->runs = 1;
+  pthread_cond_signal(&running->changed);
+  pthread_mutex_unlock(&running->mutex);
+}
+
+static void* run_loop(void* user) {
+  struct running* running = user;
+  CHECK_IS(weft_loop_run(running->loop), 0);
+  return NULL;
+}
+
+/* Also those whose result cannot be an error number. */
+static void calls_in_another_thread_are_refused(void) {
+  struct record record = {0};
+  weft_link_listener* listener = begin(&record, on_request);
+  weft_link_statistics statistics = WEFT_LINK_STATISTICS;
+  struct running running = {0};
+  pthread_t thread;
+  size_t count = 1;
+  char text[64];
+  run_until(&record, &record.established, 2);
+  running.loop = record.loop;
+  pthread_mutex_init(&running.mutex, NULL);
+  pthread_cond_init(&running.changed, NULL);
+  CHECK_IS(weft_loop_post(record.loop, on_running, &running), 0);
+  CHECK_IS(pthread_create(&thread, NULL, run_loop, &running), 0);
+  pthread_mutex_lock(&running.mutex);
+  while (!running.runs) pthread_cond_wait(&running.changed, &running.mutex);
+  pthread_mutex_unlock(&running.mutex);
+
+  CHECK_IS(weft_link_send(record.active, "x", 1, 3, 99, 0, NULL), -EPERM);
+  CHECK_IS(weft_link_is_writable(record.active), -EPERM);
+  CHECK_IS(weft_link_get_statistics(record.active, &statistics), -EPERM);
+  CHECK_IS(weft_link_peer_address(record.active, text, sizeof text), -EPERM);
+  CHECK_IS(weft_link_max_message_bytes(record.active), 0);
+  CHECK_SAYS("thread");
+  CHECK(weft_link_peer_private_data(record.active, &count) == NULL);
+  CHECK_IS(count, 0);
+  CHECK_IS(weft_loop_step(record.loop, 0), -EDEADLK);
+
+  weft_loop_stop(record.loop);
+  CHECK_IS(pthread_join(thread, NULL), 0);
+  pthread_cond_destroy(&running.changed);
+  pthread_mutex_destroy(&running.mutex);
+  end(&record, listener);
+}
+
 int main(void) {
   const int64_t spins[] = {0, -1, 200};
   for (int i = 0; i < 3; ++i) {
@@ -285,5 +372,7 @@ int main(void) {
   posted_work_and_timers_are_called();
   messages_wait_for_the_connection();
   messages_without_a_copy();
+  structures_need_their_size();
+  calls_in_another_thread_are_refused();
   return 0;
 }

@@ -175,6 +175,29 @@ static void failures_have_a_number_and_a_sentence(void) {
   weft_stream_free(NULL);
 }
 
+static void structures_need_their_size(void) {
+  weft_stream_options options = {0};
+  weft_stream_statistics statistics = {0};
+  weft_stream_event event = {0};
+  weft_stream_events* events = NULL;
+  weft_stream_listener* listener = NULL;
+  struct sides sides = connected(NULL);
+  options.send_queue = 8;
+  CHECK_IS(weft_stream_listen(&listener, "127.0.0.1", 0, &options, 0), -EINVAL);
+  CHECK_SAYS("WEFT_STREAM_OPTIONS");
+  CHECK(listener == NULL);
+  /* As memory that was never initialized. */
+  options.size = SIZE_MAX / 2;
+  CHECK_IS(weft_stream_listen(&listener, "127.0.0.1", 0, &options, 0), -EINVAL);
+  CHECK_IS(weft_stream_get_statistics(sides.active, &statistics), -EINVAL);
+  CHECK_SAYS("WEFT_STREAM_STATISTICS");
+  CHECK_IS(weft_stream_events_new(&events), 0);
+  CHECK_IS(weft_stream_events_next(events, &event, 0), -EINVAL);
+  CHECK_SAYS("WEFT_STREAM_EVENT");
+  weft_stream_events_free(events);
+  end(&sides);
+}
+
 static void connecting_without_waiting(void) {
   weft_stream_listener* listener = NULL;
   weft_stream *active = NULL, *passive = NULL;
@@ -435,6 +458,7 @@ int main(void) {
   an_abort_is_a_reset_at_the_peer();
   options_addresses_and_private_data_reach_the_other_side();
   failures_have_a_number_and_a_sentence();
+  structures_need_their_size();
   connecting_without_waiting();
   accepting_without_waiting();
   a_request_is_accepted_or_rejected();

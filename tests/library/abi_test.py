@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import xml.etree.ElementTree
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -60,6 +61,39 @@ def dump(folder):
     return file
 
 
+def structures(dump_file):
+    """{name: (size, {member: offset})} of the structures of a dump, in bits."""
+    found = {}
+    for one in xml.etree.ElementTree.parse(dump_file).iter("class-decl"):
+        if one.get("size-in-bits") is None:
+            continue
+        members = {member.find("var-decl").get("name"): int(member.get("layout-offset-in-bits"))
+                   for member in one.findall("data-member")}
+        found[one.get("name")] = int(one.get("size-in-bits")), members
+    return found
+
+
+def in_padding(stored, now):
+    """New members of structures with `size` that lie where the stored structure has padding. A program
+    that was compiled with the stored structure says that it has these bytes, and has no value in
+    them, so that the library would read what the program never wrote."""
+    return sorted(f"{name}.{member}" for name, (size, members) in stored.items()
+                  if "size" in members
+                  for member, offset in now.get(name, (0, {}))[1].items()
+                  if member not in members and offset < size)
+
+
+def check_padding(stored, now):
+    example = {"options": (128, {"size": 0, "first": 64})}
+    behind = {"options": (192, {"size": 0, "first": 64, "second": 128})}
+    inside = {"options": (128, {"size": 0, "first": 64, "second": 96})}
+    assert not in_padding(example, behind) and in_padding(example, inside) == ["options.second"]
+    found = in_padding(structures(stored), structures(now))
+    if found:
+        sys.exit(f"new members in the padding of older structures: {', '.join(found)}. Put a member "
+                 "for the padding in front of them, or give them a larger type")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("library")
@@ -76,6 +110,7 @@ def main():
         sys.exit(f"declared by include/weft/c and not exported: {', '.join(sorted(absent))}")
     with tempfile.TemporaryDirectory() as folder:
         now = dump(pathlib.Path(folder))
+        check_padding(STORED, now)
         if options.store:
             shutil.copy(now, STORED)
             print(f"written: {STORED}")

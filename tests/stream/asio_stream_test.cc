@@ -45,6 +45,7 @@ using asio::error_code;
 #include <optional>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -54,6 +55,10 @@ using asio::error_code;
 
 namespace weft::stream {
 namespace {
+
+// All layers have their objects for Asio in their own namespace.
+static_assert(std::is_same_v<weft::stream::AsioStream, weft::AsioStream>);
+static_assert(std::is_same_v<weft::stream::AsioListener, weft::AsioListener>);
 
 using Bytes = std::vector<unsigned char>;
 

@@ -334,3 +334,11 @@ inline void beast_close_socket(AsioStream& stream) {
 
 }  // namespace WEFT_ASIO_NAMESPACE
 }  // namespace weft
+
+// The same classes in the namespace of their layer, where the other layers have theirs.
+namespace weft::stream {
+inline namespace WEFT_ASIO_NAMESPACE {
+using weft::AsioListener;
+using weft::AsioStream;
+}  // namespace WEFT_ASIO_NAMESPACE
+}  // namespace weft::stream
