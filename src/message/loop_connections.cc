@@ -16,9 +16,11 @@ constexpr std::size_t batch = 64;
 // --- Events --------------------------------------------------------------------------------------
 
 // A completion event makes its connection poll; one event stands for any number of completions.
+// All events are taken, at most one of each connection: the connections that are polled have a turn
+// of their own after each call, and would be served again while the rest of the events waits.
 std::size_t LoopCore::take_completion_events(const Device& device) {
   std::size_t done = 0;
-  while (done < batch) {
+  while (done < std::max(batch, links_.size())) {
     const auto context = device.channel.wait(Deadline::now());
     if (!context) break;
     ++done;
