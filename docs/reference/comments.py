@@ -4,9 +4,9 @@ The headers have plain comments: one above a declaration or behind it belongs to
 top to the file, and indented lines are code. A comment above a function also belongs to the
 functions of the same name that follow it without a line between them.
 
-In the headers of the C interface, whose comments are blocks, a comment above a member of a structure
-also belongs to the members below it that have none. What the interface declares is linked where a
-comment names it.
+In the headers of the C interface, whose comments are blocks, a comment above a member of a
+structure also belongs to the members below it that have none. What the interface declares is linked
+where a comment names it.
 """
 
 import pathlib
@@ -140,7 +140,8 @@ def c_converted(text, names):
                 continue
             made = [linked(entry, names) for entry in said]
             body = f"\n{indent} * ".join(made).rstrip(" *\n")
-            above = f"{indent}/** {'@file ' if top else ''}{body} */"
+            file = "@file\n * " if top else ""
+            above = f"{indent}/** {file}{body} */"
             out.append(above)
             top = False
             continue

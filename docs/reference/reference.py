@@ -1,6 +1,6 @@
-"""Writes the reference of the library in C++ and C to DIRECTORY/html, and that of the Python package
-to DIRECTORY/html/python. A warning of Doxygen is an error, and so are a layer with more functions
-without a comment than UNDOCUMENTED allows, and anything of the C interface without one.
+"""Writes the reference of the library in C++ and C to DIRECTORY/html, and that of the Python
+package to DIRECTORY/html/python. A warning of Doxygen is an error, and so are a layer with more
+functions without a comment than UNDOCUMENTED allows, and anything of the C interface without one.
 
 Usage: reference.py DIRECTORY
 """
@@ -152,7 +152,8 @@ def interface_in_c(directory):
             yield compound.find("location").get("file"), kind, scope, has_comment(compound)
         for member in filter(is_of_c, compound.iter("memberdef")):
             header, name = member.find("location").get("file"), member.findtext("name")
-            kind = {"variable": "member", "define": "macro"}.get(member.get("kind"), member.get("kind"))
+            kind = member.get("kind")
+            kind = {"variable": "member", "define": "macro"}.get(kind, kind)
             yield header, kind, inside + name, has_comment(member)
             for value in member.iter("enumvalue"):
                 yield header, "value", value.findtext("name"), has_comment(value)
@@ -169,7 +170,8 @@ def check_c(directory):
     absent = comments.c_functions() - shown
     for name in sorted(absent):
         print(f"{name}() is not in the reference")
-    print(f"C: {len(shown)} functions and {len(found) - len(shown)} types, members, values and macros")
+    others = len(found) - len(shown)
+    print(f"C: {len(shown)} functions, and {others} types, members, values and macros")
     return 1 if absent or not all(has for *_, has in found) else 0
 
 

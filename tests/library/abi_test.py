@@ -74,9 +74,9 @@ def structures(dump_file):
 
 
 def in_padding(stored, now):
-    """New members of structures with `size` that lie where the stored structure has padding. A program
-    that was compiled with the stored structure says that it has these bytes, and has no value in
-    them, so that the library would read what the program never wrote."""
+    """New members of structures with `size` that lie where the stored structure has padding. A
+    program that was compiled with the stored structure says that it has these bytes, and has no
+    value in them, so that the library would read what the program never wrote."""
     return sorted(f"{name}.{member}" for name, (size, members) in stored.items()
                   if "size" in members
                   for member, offset in now.get(name, (0, {}))[1].items()
@@ -90,8 +90,8 @@ def check_padding(stored, now):
     assert not in_padding(example, behind) and in_padding(example, inside) == ["options.second"]
     found = in_padding(structures(stored), structures(now))
     if found:
-        sys.exit(f"new members in the padding of older structures: {', '.join(found)}. Put a member "
-                 "for the padding in front of them, or give them a larger type")
+        sys.exit(f"new members in the padding of older structures: {', '.join(found)}. Put a "
+                 "member for the padding in front of them, or give them a larger type")
 
 
 def main():

@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 typedef struct weft_connection weft_connection; /* freed by weft_connection_free() */
-typedef struct weft_connection_listener weft_connection_listener;
+typedef struct weft_connection_listener weft_connection_listener; /* accepts connections */
 typedef struct weft_buffer weft_buffer; /* registered memory, freed by weft_buffer_free() */
 
 /* Options of a connection, or of all connections of a listener. */

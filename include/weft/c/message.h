@@ -55,17 +55,17 @@ typedef enum weft_ending {
 /* A message that has arrived. Valid until the callback returns; weft_message_keep() keeps its
  * memory. */
 typedef struct weft_message {
-  const void* bytes;
-  size_t count;  /* of bytes */
-  uint32_t type; /* chosen by the sender */
-  uint64_t tag;  /* chosen by the sender */
+  const void* bytes; /* the first byte */
+  size_t count;      /* of bytes */
+  uint32_t type;     /* chosen by the sender */
+  uint64_t tag;      /* chosen by the sender */
 } weft_message;
 
 /* The state of a message that was sent. */
 typedef struct weft_sent {
-  uint64_t number; /* that weft_link_send() has returned */
-  uint32_t type;   /* that was passed when it was sent, as the tag */
-  uint64_t tag;
+  uint64_t number;  /* that weft_link_send() has returned */
+  uint32_t type;    /* that was passed when it was sent */
+  uint64_t tag;     /* that was passed when it was sent */
   uint64_t count;   /* of bytes */
   int error_number; /* of a message that has failed; otherwise 0 */
 } weft_sent;
@@ -130,9 +130,9 @@ typedef struct weft_link_statistics {
 
 /* A part of a registered buffer. */
 typedef struct weft_part {
-  weft_buffer* buffer;
-  size_t offset; /* of its first byte in the buffer */
-  size_t bytes;  /* its length */
+  weft_buffer* buffer; /* that it is a part of */
+  size_t offset;       /* of its first byte in the buffer */
+  size_t bytes;        /* its length */
 } weft_part;
 
 /* --- Loops */
@@ -201,7 +201,10 @@ WEFT_C_API const void* weft_link_request_private_data(weft_link_request* request
 WEFT_C_API int weft_link_request_peer_address(weft_link_request* request, char* text, size_t room);
 
 /* Flags of messages. */
-enum { WEFT_CONFIRM = 1 /* call `delivered` when the peer has processed the message */ };
+enum {
+  /* call `delivered` when the peer has processed the message */
+  WEFT_CONFIRM = 1
+};
 
 /* Sends one message; the bytes are copied. `*number` identifies it in the callbacks, and may be
  * null. -EAGAIN if too much waits to be sent: the callback `writable` follows. -EMSGSIZE if it is
