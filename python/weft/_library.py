@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import time
 from ctypes import (CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_int32, c_int64, c_size_t,
                     c_ssize_t, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p)
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Tuple
 
 from ._version import SOVERSION
 from .errors import Error, error_of
@@ -23,7 +24,17 @@ except OSError as failure:
 _SLICE_MS = 200
 
 
-class ConnectionOptions(Structure):
+class _Checked(Structure):
+    """A structure whose numbers fit into its members: ctypes alone would cut them."""
+
+    def __init__(self, *values: Any) -> None:
+        super().__init__(*values)
+        for field, value in zip(self._fields_, values):
+            if isinstance(value, int) and getattr(self, field[0]) != value:
+                raise OverflowError(f"{field[0]} {value} is out of range")
+
+
+class ConnectionOptions(_Checked):
     _fields_ = [("size", c_size_t), ("queue_depth", c_uint32), ("inline_bytes", c_uint32),
                 ("read_depth", c_uint8), ("advertisements", c_uint8), ("domain_of", c_void_p)]
 
@@ -38,7 +49,7 @@ class CompletionStructure(Structure):
                 ("has_immediate", c_uint8)]
 
 
-class LoopLimits(Structure):
+class LoopLimits(_Checked):
     _fields_ = [("size", c_size_t), ("max_message_bytes", c_uint64), ("eager_bytes", c_uint32),
                 ("credits", c_uint32), ("send_queue_messages", c_size_t),
                 ("send_queue_bytes", c_uint64), ("pool_bytes", c_uint64),
@@ -69,7 +80,7 @@ class LinkHandlers(Structure):
                 ("writable", LinkCallback), ("error", ErrorCallback), ("ended", EndedCallback)]
 
 
-class LinkOptions(Structure):
+class LinkOptions(_Checked):
     _fields_ = [("size", c_size_t), ("private_data", c_char_p), ("private_data_bytes", c_size_t),
                 ("connect_timeout_ms", c_uint32), ("keepalive_ms", c_uint32),
                 ("queue_while_connecting", c_uint8)]
@@ -81,7 +92,7 @@ class LinkStatistics(Structure):
         "messages_waiting", "credit_waits", "waited_for_credits_ns")]
 
 
-class StreamOptions(Structure):
+class StreamOptions(_Checked):
     _fields_ = [("size", c_size_t), ("send_buffer_bytes", c_uint32),
                 ("receive_buffer_bytes", c_uint32), ("growth_bytes", c_uint32),
                 ("keepalive_idle_ms", c_uint32), ("keepalive_interval_ms", c_uint32),
@@ -106,8 +117,8 @@ class StreamStatistics(Structure):
 # A function of the library is declared by its result and its parameters. `h` is a handle, `H` a
 # pointer to a handle, `p` a pointer, `P` a pointer to a structure, `s` a string.
 _TYPES = {"h": c_void_p, "H": POINTER(c_void_p), "p": c_void_p, "P": c_void_p, "s": c_char_p,
-          "i": c_int, "I": c_int32, "w": c_uint16, "u": c_uint32, "q": c_uint64, "l": c_int64, "n": c_size_t,
-          "z": c_ssize_t, "N": POINTER(c_size_t), "Q": POINTER(c_uint64), "v": None,
+          "i": c_int, "I": c_int32, "w": c_uint16, "u": c_uint32, "q": c_uint64, "l": c_int64,
+          "n": c_size_t, "z": c_ssize_t, "N": POINTER(c_size_t), "Q": POINTER(c_uint64), "v": None,
           "r": RemoteBufferStructure, "R": POINTER(RemoteBufferStructure)}
 _FUNCTIONS = {
     "version": "s", "error_text": "s", "status_text": "sI",
@@ -149,7 +160,8 @@ _FUNCTIONS = {
     "stream_send_registered": "zhhnni", "stream_map": "lhpnli", "stream_unmap": "ihpni",
     "stream_write_mapped": "zhpnqi", "stream_events_new": "iH", "stream_events_next": "ihPi",
     "stream_events_fd": "ih", "stream_events_free": "vh", "stream_attach": "ihhq",
-    "stream_listener_attach": "ihhq", "stream_listener_port": "wh", "stream_listener_fd": "ih", "stream_listener_free": "vh",
+    "stream_listener_attach": "ihhq", "stream_listener_port": "wh", "stream_listener_fd": "ih",
+    "stream_listener_free": "vh",
 }
 
 
@@ -220,6 +232,14 @@ def private_data_of(call: Callable[..., Optional[int]], handle: Any) -> bytes:
 def encoded(host: Optional[str]) -> bytes:
     """A host name as the library takes it; None and "" are any local address."""
     return (host or "").encode("idna" if host and not host.isascii() else "ascii")
+
+
+def address(host: Optional[str], port: Any) -> Tuple[bytes, int]:
+    """Two arguments of the library. ctypes alone would cut the port to 16 bits."""
+    number = operator.index(port)
+    if not 0 <= number <= 65535:
+        raise ValueError(f"a port is from 0 to 65535, and not {number}")
+    return encoded(host), number
 
 
 __all__ = ["Error", "c", "check", "library"]

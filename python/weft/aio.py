@@ -38,7 +38,11 @@ async def _address_of(host: str) -> str:
         return host
     except ValueError:
         pass
-    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except socket.gaierror as failed:
+        raise Error(errno.ENXIO, f"cannot resolve \"{host}\": {failed.strerror}; check the name, "
+                    "or use a numeric address") from failed
     return str(found[0][4][0])
 
 

@@ -522,7 +522,7 @@ def prepare(host: str, port: int, options: Options = Options(),
             timeout: Optional[float] = 10.0) -> Connection:
     """Resolves the peer and creates the queues. `establish` connects."""
     handle = ctypes.c_void_p()
-    check(c.connection_prepare(ctypes.byref(handle), _library.encoded(host), port,
+    check(c.connection_prepare(ctypes.byref(handle), *_library.address(host, port),
                                options._structure(), _library.milliseconds(timeout)))
     return Connection(handle)
 
@@ -531,7 +531,7 @@ def start_connecting(host: str, port: int, options: Options = Options(),
                      private_data: bytes = b"") -> Connection:
     """Begins to connect, and does not wait for the result, nor for the look-up of a name."""
     handle = ctypes.c_void_p()
-    check(c.connection_start_connecting(ctypes.byref(handle), _library.encoded(host), port,
+    check(c.connection_start_connecting(ctypes.byref(handle), *_library.address(host, port),
                                         options._structure(), private_data, len(private_data)))
     return Connection(handle)
 
@@ -554,7 +554,7 @@ class Listener:
     def __init__(self, host: str = "", port: int = 0, options: Options = Options(),
                  backlog: int = 0) -> None:
         self._handle = ctypes.c_void_p()
-        check(c.connection_listen(ctypes.byref(self._handle), _library.encoded(host), port,
+        check(c.connection_listen(ctypes.byref(self._handle), *_library.address(host, port),
                                   options._structure(), backlog))
 
     def _use(self) -> ctypes.c_void_p:

@@ -373,8 +373,9 @@ class Loop:
         messages may be sent at once: they wait, and fail if the link is never established."""
         link = Link(self, handlers)
         try:
-            check(c.link_connect(self._use(), ctypes.byref(link._handle), _library.encoded(host),
-                                 port, ctypes.byref(_HANDLERS), link._number,
+            check(c.link_connect(self._use(), ctypes.byref(link._handle),
+                                 *_library.address(host, port), ctypes.byref(_HANDLERS),
+                                 link._number,
                                  _options(private_data, timeout, keepalive,
                                           queue_while_connecting)))
         except BaseException:
@@ -389,7 +390,7 @@ class Loop:
         listener = Listener(self, on_request)
         try:
             check(c.link_listen(self._use(), ctypes.byref(listener._handle),
-                                _library.encoded(host), port,
+                                *_library.address(host, port),
                                 ctypes.cast(_REQUEST, ctypes.c_void_p), listener._number, backlog))
         except BaseException:
             listener.close()

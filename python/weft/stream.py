@@ -347,7 +347,7 @@ class Stream:
 def start_connecting(host: str, port: int, options: Options = Options()) -> Stream:
     """Begins to connect, and does not wait for the result."""
     handle = ctypes.c_void_p()
-    check(c.stream_start_connecting(ctypes.byref(handle), _library.encoded(host), port,
+    check(c.stream_start_connecting(ctypes.byref(handle), *_library.address(host, port),
                                     options._structure()))
     return Stream(handle)
 
@@ -403,7 +403,7 @@ class Listener:
     def __init__(self, host: str = "", port: int = 0, options: Options = Options(),
                  backlog: int = 0) -> None:
         self._handle = ctypes.c_void_p()
-        check(c.stream_listen(ctypes.byref(self._handle), _library.encoded(host), port,
+        check(c.stream_listen(ctypes.byref(self._handle), *_library.address(host, port),
                               options._structure(), backlog))
 
     def _use(self) -> ctypes.c_void_p:

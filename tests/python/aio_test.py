@@ -1,6 +1,7 @@
 """Connections, messages and streams in asyncio."""
 
 import asyncio
+import errno
 import gc
 import sys
 import unittest
@@ -345,6 +346,11 @@ class Connections(Bounded):
                 await asyncio.wait_for(aio.connect_connection("127.0.0.1", port), 0.01)
         with self.assertRaises(weft.Refused):
             await self.soon(aio.connect_connection("127.0.0.1", port))
+
+    async def test_an_unknown_host_is_an_error_of_the_package(self):
+        with self.assertRaises(weft.Error) as failed:
+            await aio.connect_stream("no-such-host.invalid", 7174)
+        self.assertEqual(failed.exception.errno, errno.ENXIO)
 
     async def test_a_listener_is_iterated_until_it_is_closed(self):
         listener = await aio.listen_connections("127.0.0.1")

@@ -212,6 +212,17 @@ class Streams(unittest.TestCase):
             with self.assertRaises(weft.Timeout):
                 events.next(0)
 
+    def test_numbers_are_not_cut(self):
+        for port in (70000, -1):
+            with self.assertRaisesRegex(ValueError, f"{port}"):
+                connect("127.0.0.1", port)
+            with self.assertRaisesRegex(ValueError, f"{port}"):
+                Listener("127.0.0.1", port)
+        with self.assertRaises(TypeError):
+            connect("127.0.0.1", "7174")
+        with self.assertRaisesRegex(OverflowError, "send_queue"):
+            Listener("127.0.0.1", 0, Options(send_queue=1 << 40))
+
     def test_nothing_listens(self):
         with Listener("127.0.0.1") as listener:
             port = listener.port
