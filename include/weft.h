@@ -10,6 +10,8 @@
  * - Structures of options begin with their size, so that later releases can append members. Set it
  *   by the initializer of the same name. A member that is 0 has its default value.
  *
+ * In the child of a fork(2) the objects of the parent can only be freed; new ones can be made.
+ *
  * Functions, structures and values are kept in later releases with the same MAJOR.MINOR version;
  * new ones are added. Link with -lweft; no C++ is needed.
  */

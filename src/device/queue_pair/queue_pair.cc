@@ -255,8 +255,14 @@ void QueuePair::close_handle(ibv_qp* handle) {
 void QueuePair::abandon_after_fork() {
   // The lock may be held by a thread that does not exist in this process: nothing is locked here.
   parts_.shared = {};
-  if (carrier_) carrier_->abandon_after_fork();
+  // What a carrier shares with its peer is not mapped in this process, so that nothing may use it,
+  // its destructor included: requests are refused, and the carrier's memory is left where it is.
+  if (carrier_) {
+    carrier_->abandon_after_fork();
+    static_cast<void>(carrier_.release());
+  }
   search_.abandon_after_fork();
+  handle_.qp.state = IBV_QPS_RESET;
 }
 
 // --- Completions ---------------------------------------------------------------------------------
