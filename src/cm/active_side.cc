@@ -2,6 +2,7 @@
 
 #include <cerrno>
 
+#include "base/caller_explains.h"
 #include "cm/depths.h"
 #include "cm/identifier.h"
 #include "device/addresses.h"
@@ -41,6 +42,7 @@ int ActiveSide::connect(ConnectParameters parameters, device::sys::Descriptor& r
     const std::lock_guard lock(state_.mutex);
     if (state_.stage != Stage::routed) return EINVAL;
     external_queue_pair_ = state_.handle.id.qp == nullptr;
+    caller_explains_ = CallerExplains::active();
     std::shared_ptr<device::QueuePair> queue_pair;
     // A queue pair of the program's own need not exist before rdma_establish(3).
     if (stream_.find_queue_pair(parameters.qp_num, queue_pair) == 0) stream_.use(queue_pair);
@@ -127,7 +129,7 @@ void ActiveSide::on_dialed(device::Dialer::Outcome outcome) {
 // former has private data.
 void ActiveSide::on_dial_failed(std::unique_lock<std::mutex>& lock,
                                 const device::Dialer::Outcome& outcome) {
-  if (speaks_no_mpa(outcome.handshake)) {
+  if (speaks_no_mpa(outcome.handshake) && !caller_explains_) {
     state_.registry->report_no_mpa(state_.tcp_destination(), outcome.handshake);
   }
   end(lock, failure_event(outcome.status));

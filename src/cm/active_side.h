@@ -47,6 +47,7 @@ class ActiveSide {
   std::shared_ptr<device::Dialer> dialer_;
   std::shared_ptr<device::DelayedCall> delayed_;  // where a rule of faults applies
   bool external_queue_pair_ = false;  // the id has none: rdma_establish(3) will name its stream
+  bool caller_explains_ = false;      // a failure to connect: nothing is to be printed
   device::StreamSocket response_;     // between CONNECT_RESPONSE and rdma_establish(3)
 };
 

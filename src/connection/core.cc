@@ -140,8 +140,13 @@ std::vector<std::byte> Core::wrap(const Greeting& greeting, CarriedBy message) {
   agreed.advertisements = control_.has_value();
   const std::size_t most = max_private_data_bytes(agreed, greeting.buffer.has_value());
   if (greeting.private_data.size() > most) {
-    throw Error(EINVAL, fmt::format("private data may have {} bytes here, not {}", most,
-                                    greeting.private_data.size()));
+    throw Error(EINVAL,
+                fmt::format("private data may have {} bytes here, not {}", most,
+                            greeting.private_data.size()),
+                {.object = "connection",
+                 .attribute = "private_data",
+                 .requested = greeting.private_data.size(),
+                 .limit = most});
   }
   std::vector<std::byte> user(greeting.private_data.begin(), greeting.private_data.end());
   if (control_) {

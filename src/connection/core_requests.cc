@@ -278,6 +278,9 @@ void Core::advertise(const Advertisement& advertisement) {
   if (!can_advertise()) {
     throw Error(EOPNOTSUPP, "cannot advertise a buffer: the peer has not agreed to advertisements");
   }
+  if (end_.disconnected || end_.flag.raised()) {
+    throw Error(ENOTCONN, "cannot advertise a buffer: the connection has ended");
+  }
   if (requests_.full()) collect_sends();
   if (requests_.full()) throw Error(EAGAIN, "cannot advertise a buffer: the send queue is full");
   const auto write = control_->announce(advertisement);

@@ -85,9 +85,21 @@ Link::Link(LoopCore& loop, Handlers handlers, const Options& options)
       liveness_(options.keepalive) {
   const std::size_t bytes = options.private_data.size();
   if (bytes > max_private_data_bytes) {
-    throw Error(EINVAL, fmt::format("private data may have {} bytes, and not {}",
-                                    max_private_data_bytes, bytes));
+    throw Error(
+        EINVAL,
+        fmt::format("private data may have {} bytes, and not {}", max_private_data_bytes, bytes),
+        {.object = "connection",
+         .attribute = "private_data",
+         .requested = bytes,
+         .limit = max_private_data_bytes});
   }
+  const auto check = [](std::chrono::milliseconds time, const char* name) {
+    if (time.count() >= 0) return;
+    throw Error(EINVAL, fmt::format("{} of a connection must not be negative", name),
+                {.object = "connection", .attribute = name});
+  };
+  check(options.connect_timeout, "connect_timeout");
+  check(options.keepalive, "keepalive");
 }
 
 // --- Active --------------------------------------------------------------------------------------
@@ -106,7 +118,7 @@ void Link::try_step(const Step& step) {
 // The id's events come to the loop, which finds this link by the id. A name is looked up first,
 // which the loop waits for as for any descriptor.
 void Link::start(const Address& peer) {
-  peer_.name = fmt::format("{} port {}", peer.host, peer.port);
+  peer_.name = fmt::format("{} port {}", peer.host.empty() ? "this host" : peer.host, peer.port);
   verbs::Id id(loop_->events());
   auto lookup = std::make_shared<verbs::detail::HostLookup>(loop_->backend(), peer);
   const bool at_once = lookup->takes_no_time();

@@ -17,16 +17,18 @@ namespace {
 
 // Throws Error(EINVAL), which names the first limit out of range.
 const Limits& checked(const Limits& limits) {
-  const auto check = [](bool good, const char* what) {
-    if (!good) throw Error(EINVAL, fmt::format("limits of an event loop: {}", what));
+  const auto check = [](bool good, const char* name, const char* rule) {
+    if (good) return;
+    throw Error(EINVAL, fmt::format("limits of an event loop: {} must {}", name, rule),
+                {.object = "limits of an event loop", .attribute = name});
   };
-  check(limits.credits >= 1 && limits.credits <= 0x7FFF, "credits must be 1 to 32767");
-  check(limits.max_message_bytes >= 1, "max_message_bytes must be at least 1");
-  check(limits.pool_bytes >= limits.max_message_bytes,
-        "pool_bytes must be at least max_message_bytes");
-  check(limits.send_queue_messages >= 1, "send_queue_messages must be at least 1");
-  check(limits.eager_bytes <= 1U << 30, "eager_bytes must be at most 1 GiB");
-  check(limits.spin.count() >= 0, "spin must not be negative");
+  check(limits.credits >= 1 && limits.credits <= 0x7FFF, "credits", "be 1 to 32767");
+  check(limits.max_message_bytes >= 1, "max_message_bytes", "be at least 1");
+  check(limits.pool_bytes >= limits.max_message_bytes, "pool_bytes",
+        "be at least max_message_bytes");
+  check(limits.send_queue_messages >= 1, "send_queue_messages", "be at least 1");
+  check(limits.eager_bytes <= 1U << 30, "eager_bytes", "be at most 1 GiB");
+  check(limits.spin.count() >= 0, "spin", "not be negative");
   return limits;
 }
 

@@ -103,8 +103,12 @@ void Connector::accept(PendingRequest& request, std::span<const std::byte> priva
   try {
     answer(request.greeting, private_data);
   } catch (...) {
-    // Reject the request, so that the peer does not wait for its timeout.
-    id_->reject(StreamGreeting::refusal(Reason::unable).to_bytes());
+    // Reject the request, so that the peer does not wait for its timeout. If the peer has given up,
+    // it cannot be rejected, which is not the reason of the failure.
+    try {
+      id_->reject(StreamGreeting::refusal(Reason::unable).to_bytes());
+    } catch (const Error&) {
+    }
     throw;
   }
 }

@@ -55,8 +55,12 @@ void Endpoint::bind(const Address& local) {
 void Endpoint::start(const Address& peer, std::span<const std::byte> private_data) {
   const std::size_t max = max_private_data_bytes(options().backend);
   if (private_data.size() > max) {
-    throw Error(EINVAL, fmt::format("private data may have {} bytes, and not {}", max,
-                                    private_data.size()));
+    throw Error(EINVAL,
+                fmt::format("private data may have {} bytes, and not {}", max, private_data.size()),
+                {.object = "stream",
+                 .attribute = "private_data",
+                 .requested = private_data.size(),
+                 .limit = max});
   }
   const Lock lock(mutex_);
   connector_.start(peer, private_data, weak_from_this());

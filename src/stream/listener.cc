@@ -171,8 +171,12 @@ Stream Request::accept(std::span<const std::byte> private_data, const Options& o
   detail::PendingRequest& request = undecided();
   const std::size_t max = max_private_data_bytes(options.backend);
   if (private_data.size() > max) {
-    throw Error(EINVAL, fmt::format("private data may have {} bytes, and not {}", max,
-                                    private_data.size()));
+    throw Error(EINVAL,
+                fmt::format("private data may have {} bytes, and not {}", max, private_data.size()),
+                {.object = "stream",
+                 .attribute = "private_data",
+                 .requested = private_data.size(),
+                 .limit = max});
   }
   auto endpoint = std::make_shared<detail::Endpoint>(options);
   endpoint->accept(request, private_data);

@@ -9,7 +9,16 @@ namespace {
 
 void check_range(const char* name, std::uint64_t value, std::uint64_t min, std::uint64_t max) {
   if (value >= min && value <= max) return;
-  throw Error(EINVAL, fmt::format("{} {}: must be from {} to {}", name, value, min, max));
+  throw Error(EINVAL, fmt::format("{} {}: must be from {} to {}", name, value, min, max),
+              {.object = "stream options",
+               .attribute = name,
+               .requested = value,
+               .limit = value < min ? min : max});
+}
+
+[[noreturn]] void refuse(const char* name, const char* reason) {
+  throw Error(EINVAL, fmt::format("{}: {}", name, reason),
+              {.object = "stream options", .attribute = name});
 }
 
 }  // namespace
@@ -22,12 +31,12 @@ void check(const Options& options) {
   check_range("receive_queue", options.receive_queue, min_queue, max_queue);
   // The greeting has one byte for the number of rows.
   check_range("mapped_buffers", options.mapped_buffers, 0, 255);
-  if (options.spin.count() < 0) throw Error(EINVAL, "spin: must not be negative");
-  if (options.linger.count() < 0) throw Error(EINVAL, "linger: must not be negative");
+  if (options.spin.count() < 0) refuse("spin", "must not be negative");
+  if (options.linger.count() < 0) refuse("linger", "must not be negative");
   if (!options.keepalive) return;
   if (options.keepalive->idle.count() <= 0 || options.keepalive->interval.count() <= 0 ||
       options.keepalive->probes == 0) {
-    throw Error(EINVAL, "keepalive: idle, interval and probes must be above 0");
+    refuse("keepalive", "idle, interval and probes must be above 0");
   }
 }
 

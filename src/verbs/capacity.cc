@@ -44,7 +44,7 @@ std::optional<ibv_device_attr> attributes_of(const Context& context) {
 
 // The attributes of a device do not include the limit of inline data: that of the embedded device
 // is known, for others only the request can be named.
-Explanation explain_capacity(const Context& context, const ibv_qp_cap& capacity) {
+Explanation explain_capacity(const Context& context, const ibv_qp_cap& capacity, int error) {
   const auto device = attributes_of(context);
   if (!device) return {{}, {.object = "queue pair"}};
   const std::array limits{
@@ -67,10 +67,24 @@ Explanation explain_capacity(const Context& context, const ibv_qp_cap& capacity)
                         bytes, context.device_name()),
             {.object = "queue pair", .attribute = "max_inline_data", .requested = bytes}};
   }
+  if (error == ENOMEM) {
+    return {
+        fmt::format(": all of the {} queue pairs that {} has (max_qp) are in use, or its memory",
+                    device->max_qp, context.device_name()),
+        {.object = "queue pair", .attribute = "max_qp", .limit = positive(device->max_qp)}};
+  }
   return {{}, {.object = "queue pair"}};
 }
 
-Explanation explain_entries(const Context& context, int entries) {
+Explanation explain_entries(const Context& context, int entries, int vector) {
+  if (vector < 0 || vector >= context.completion_vectors()) {
+    return {fmt::format(": the completion vectors of {} are 0 to {}, and not {}",
+                        context.device_name(), context.completion_vectors() - 1, vector),
+            {.object = "completion queue",
+             .attribute = "comp_vector",
+             .requested = positive(vector),
+             .limit = positive(context.completion_vectors() - 1)}};
+  }
   if (entries < 1) {
     return {": it needs one entry at least",
             {.object = "completion queue", .attribute = "cqe", .limit = 1}};

@@ -15,8 +15,10 @@ struct Explanation {
   ErrorDetail detail;
 };
 
-[[nodiscard]] Explanation explain_capacity(const Context& context, const ibv_qp_cap& capacity);
-[[nodiscard]] Explanation explain_entries(const Context& context, int entries);
+// Of a queue pair; `error` is the errno of ibv_create_qp(3).
+[[nodiscard]] Explanation explain_capacity(const Context& context, const ibv_qp_cap& capacity,
+                                           int error);
+[[nodiscard]] Explanation explain_entries(const Context& context, int entries, int vector);
 // Of memory that could not be registered; `error` is the errno of ibv_reg_mr(3).
 [[nodiscard]] Explanation explain_region(const Context& context, std::uint64_t bytes, int error);
 

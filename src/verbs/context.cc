@@ -116,7 +116,14 @@ PortAttributes Context::query_port(std::uint8_t port) const {
                          ? extended->query_port(raw_, port, &attributes, sizeof attributes)
                          : state_->table.query_port(
                                raw_, port, reinterpret_cast<_compat_ibv_port_attr*>(&attributes));
-  if (failed) fail(failed, fmt::format("cannot query port {} of {}", port, device_name()));
+  if (failed) {
+    const unsigned ports = query().phys_port_cnt;
+    const bool exists = port >= 1 && port <= ports;
+    fail(failed,
+         fmt::format("cannot query port {} of {}{}", port, device_name(),
+                     exists ? "" : fmt::format(", whose ports are 1 to {}", ports)),
+         {.object = "port", .attribute = "port_num", .requested = port, .limit = ports});
+  }
   return PortAttributes(attributes);
 }
 
@@ -144,7 +151,15 @@ std::vector<GidEntry> Context::gids() const {
 Gid Context::query_gid(std::uint8_t port, int index) const {
   ibv_gid gid{};
   if (state_->table.query_gid(raw_, port, index, &gid)) {
-    fail(errno, fmt::format("port {} of {} has no GID {}", port, device_name(), index));
+    const int why = errno;
+    const int rows = query_port(port).gid_table_length();
+    fail(why,
+         fmt::format("port {} of {} has no GID {}: its table has {} rows", port, device_name(),
+                     index, rows),
+         {.object = "GID table",
+          .attribute = "gid_index",
+          .requested = static_cast<std::uint64_t>(index),
+          .limit = static_cast<std::uint64_t>(rows - 1)});
   }
   return Gid(gid);
 }
@@ -174,7 +189,7 @@ CompletionQueue Context::create_completion_queue(int entries,
       raw_, entries, state.get(), state->channel ? state->channel->raw : nullptr, options.vector);
   if (!state->raw) {
     const int why = errno ? errno : EINVAL;
-    const auto reason = detail::explain_entries(*this, entries);
+    const auto reason = detail::explain_entries(*this, entries, options.vector);
     fail(why, fmt::format("cannot create a completion queue of {} entries{}", entries, reason.text),
          reason.detail);
   }
@@ -207,7 +222,7 @@ ExtendedCompletionQueue Context::create_extended_completion_queue(
   ibv_cq_ex* made = ibv_create_cq_ex(raw_, &attributes);
   if (!made) {
     const int why = errno;
-    const auto reason = detail::explain_entries(*this, entries);
+    const auto reason = detail::explain_entries(*this, entries, options.vector);
     fail(why,
          fmt::format("cannot create a completion queue of {} entries with fields {:#x} on {}{}",
                      entries, attributes.wc_flags, device_name(), reason.text),

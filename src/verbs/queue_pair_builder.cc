@@ -156,7 +156,8 @@ PreparedQueuePair QueuePairBuilder::build() const {
   state->raw = domain_->context->table.create_qp(domain_->raw, &attributes);
   if (!state->raw) {
     const int why = errno;
-    const auto reason = detail::explain_capacity(Context(domain_->context), settings_.capacity);
+    const auto reason =
+        detail::explain_capacity(Context(domain_->context), settings_.capacity, why);
     detail::fail(
         why,
         fmt::format("cannot create a queue pair for {} sends and {} receives{}",

@@ -89,8 +89,13 @@ std::string_view taken_port(int error) {
 rdma_conn_param to_c(const ConnectionParameters& parameters) {
   constexpr std::size_t most = 0xFF;
   if (parameters.private_data.size() > most) {
-    fail(EINVAL, fmt::format("private data may have {} bytes at most, not {}", most,
-                             parameters.private_data.size()));
+    fail(EINVAL,
+         fmt::format("private data may have {} bytes at most, not {}", most,
+                     parameters.private_data.size()),
+         {.object = "connection",
+          .attribute = "private_data",
+          .requested = parameters.private_data.size(),
+          .limit = most});
   }
   rdma_conn_param raw{};
   raw.private_data = parameters.private_data.data();
@@ -138,7 +143,8 @@ std::string_view ConnectionEvent::description() const {
       return "there is no route to it";
     case RDMA_CM_EVENT_CONNECT_ERROR:
       return "the connection broke before it was established; a program there may use the port for "
-             "something else than RDMA";
+             "something else than RDMA: take another port, or shift all of rdma_cm by "
+             "WEFT_PORT_OFFSET=n on both sides";
     case RDMA_CM_EVENT_UNREACHABLE:
       return "it does not answer";
     case RDMA_CM_EVENT_REJECTED:
@@ -337,7 +343,7 @@ QueuePair Id::create_queue_pair(const ProtectionDomain& domain, const Completion
   attributes.sq_sig_all = signal_all;
   if (state_->channel->table.id_create_qp(raw_, domain.raw(), &attributes) != 0) {
     const int why = errno;
-    const auto reason = detail::explain_capacity(domain.context(), capacity);
+    const auto reason = detail::explain_capacity(domain.context(), capacity, why);
     fail(why, "cannot create the queue pair of a communication identifier" + reason.text,
          reason.detail);
   }
@@ -350,7 +356,9 @@ QueuePair Id::create_queue_pair(const ProtectionDomain& domain, const Completion
   return QueuePair(std::move(made));
 }
 
+// The event of a failure has a description.
 void Id::connect(const ConnectionParameters& parameters) const {
+  const CallerExplains explains;
   rdma_conn_param raw = to_c(parameters);
   if (state_->channel->table.connect(raw_, &raw) == 0) return;
   fail(errno, fmt::format("cannot connect to {}", peer_address()),

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -285,13 +286,30 @@ TEST(Connection, AServerOfPlainTcpIsNamed) {
     while (read(client, &ignored, 1) > 0) continue;
     close(client);
   });
+  std::atomic<int> printed = 0;
+  set_log([&](LogLevel level, std::string_view, std::string_view) {
+    if (level != LogLevel::info) ++printed;
+  });
   const auto [text, detail] = test::error_of([&] {
     (void)connect({"127.0.0.1", ntohs(at.sin_port)}, patience);
   });
+  set_log({});
+  EXPECT_EQ(printed, 0) << "what the error says is printed as well";
   EXPECT_THAT(text, ::testing::HasSubstr("something else than RDMA"));
+  EXPECT_THAT(text, ::testing::HasSubstr("WEFT_PORT_OFFSET"));
   EXPECT_THAT(detail.peer, ::testing::HasSubstr("127.0.0.1"));
   talker.join();
   close(server);
+}
+
+TEST(Connection, NothingIsAdvertisedAfterTheEnd) {
+  Options options;
+  options.advertisements = true;
+  Sides sides(options);
+  const auto buffer = sides.active->allocate(8, Access::remote_write);
+  sides.active->disconnect();
+  const auto [text, detail] = test::error_of([&] { sides.active->advertise(buffer.remote()); });
+  EXPECT_THAT(text, ::testing::HasSubstr("the connection has ended"));
 }
 
 TEST(Connection, PrivateDataArrivesUnchanged) {

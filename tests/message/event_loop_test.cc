@@ -11,6 +11,7 @@
 
 #include "message/sides.h"
 #include "message/spin_rule.h"
+#include "support/error_of.h"
 
 namespace weft::message::testing {
 namespace {
@@ -193,7 +194,10 @@ TEST(EventLoop, LimitsThatCannotBeAreRefused) {
       const EventLoop loop(limits);
       return false;
     } catch (const Error& error) {
-      return error.error_number() == EINVAL;
+      const std::string& name = error.detail().attribute;
+      EXPECT_EQ(error.detail().object, "limits of an event loop");
+      EXPECT_NE(std::string(error.what()).find(name), std::string::npos);
+      return error.error_number() == EINVAL && !name.empty();
     }
   };
   EXPECT_TRUE(refused([](Limits& l) { l.credits = 0; }));
@@ -201,6 +205,30 @@ TEST(EventLoop, LimitsThatCannotBeAreRefused) {
   EXPECT_TRUE(refused([](Limits& l) { l.pool_bytes = l.max_message_bytes - 1; }));
   EXPECT_TRUE(refused([](Limits& l) { l.max_message_bytes = 0; }));
   EXPECT_TRUE(refused([](Limits& l) { l.send_queue_messages = 0; }));
+}
+
+TEST(EventLoop, TimesBelowZeroAreRefused) {
+  EventLoop loop;
+  const auto refused = [&](const Options& options) {
+    const auto [text, detail] = test::error_of([&] {
+      (void)loop.connect({test::host(), 1}, {}, options);
+    });
+    EXPECT_NE(text.find(detail.attribute), std::string::npos) << text;
+    return detail.attribute;
+  };
+  EXPECT_EQ(refused({.connect_timeout = -1ms}), "connect_timeout");
+  EXPECT_EQ(refused({.keepalive = -1ms}), "keepalive");
+}
+
+// No host is this one, also for the error.
+TEST(EventLoop, AFailureWithoutAHostNamesThisOne) {
+  EventLoop loop;
+  std::string text;
+  Handlers handlers;
+  handlers.error = [&](Connection&, const Error& error) { text = error.what(); };
+  const Connection connection = loop.connect({"", 1}, handlers);
+  until(loop, [&] { return !text.empty(); });
+  EXPECT_EQ(text.rfind("this host port 1 ", 0), 0U) << text;
 }
 
 TEST(EventLoop, AUserPointerBelongsToAConnection) {

@@ -257,6 +257,9 @@ TEST(StreamOptions, OutOfRangeIsRefusedByName) {
       const Stream stream(options);
     } catch (const Error& error) {
       EXPECT_EQ(error.error_number(), EINVAL);
+      EXPECT_EQ(error.detail().object, "stream options");
+      EXPECT_NE(std::string(error.what()).find(error.detail().attribute), std::string::npos);
+      EXPECT_FALSE(error.detail().attribute.empty());
       return std::string(error.what());
     }
     return std::string("taken");
@@ -273,6 +276,25 @@ TEST(StreamOptions, OutOfRangeIsRefusedByName) {
   has(refused([](Options& o) { o.spin = -1us; }), "spin");
   has(refused([](Options& o) { o.linger = -1ms; }), "linger");
   has(refused([](Options& o) { o.keepalive = Keepalive{0ms, 1ms, 1}; }), "keepalive");
+}
+
+// The error is not that of the rejection, which fails as well.
+TEST(StreamConnect, AcceptingAPeerThatHasGivenUpNamesThat) {
+  Listener listener({test::host(), 0});
+  listener.listen();
+  std::optional<Request> request;
+  {
+    Stream asking;
+    asking.start_connecting({test::host(), listener.port()});
+    request = listener.next(test_timeout);
+    ASSERT_TRUE(request);
+  }
+  try {
+    Stream stream = std::move(*request).accept();
+    EXPECT_THROW((void)stream.await_connected(test_timeout), Error);
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()).find("reject the"), std::string::npos) << error.what();
+  }
 }
 
 TEST(StreamOptions, WhatTheDeviceLacksIsRefusedByName) {

@@ -258,6 +258,38 @@ TEST(Limits, AreNamedByTheError) {
   EXPECT_EQ(none.object, "completion queue");
 }
 
+TEST(Limits, OfNumbersAreNamedByTheError) {
+  using ::testing::HasSubstr;
+  const Context context = test::open_device();
+  const int vectors = context.completion_vectors();
+  const auto [vector, queue] =
+      test::error_of([&] { (void)context.create_completion_queue(4, {.vector = vectors + 98}); });
+  EXPECT_THAT(vector, HasSubstr(std::to_string(vectors + 98)));
+  EXPECT_EQ(queue.attribute, "comp_vector");
+  EXPECT_EQ(queue.limit, static_cast<std::uint64_t>(vectors - 1));
+  const auto [port, of_port] = test::error_of([&] { (void)context.query_port(200); });
+  EXPECT_THAT(port, HasSubstr("ports are 1 to"));
+  EXPECT_EQ(of_port.attribute, "port_num");
+  EXPECT_EQ(of_port.requested, 200U);
+  const int rows = context.query_port().gid_table_length();
+  const auto [row, of_row] = test::error_of([&] { (void)context.query_gid(1, rows); });
+  EXPECT_THAT(row, HasSubstr(std::to_string(rows) + " rows"));
+  EXPECT_EQ(of_row.attribute, "gid_index");
+  EXPECT_EQ(of_row.limit, static_cast<std::uint64_t>(rows - 1));
+}
+
+TEST(Limits, OfQueuePairsAreNamedByTheError) {
+  const Context context = open_own_device({.limits = {.max_qp = 1}});
+  const auto domain = context.create_domain();
+  const auto queue = context.create_completion_queue(8);
+  const auto first = domain.queue_pair(queue, queue).build();
+  const auto [text, detail] =
+      test::error_of([&] { (void)domain.queue_pair(queue, queue).build(); });
+  EXPECT_THAT(text, ::testing::HasSubstr("max_qp"));
+  EXPECT_EQ(detail.attribute, "max_qp");
+  EXPECT_EQ(detail.limit, 1U);
+}
+
 TEST(QueuePair, AHandshakeWithoutAGidSaysSo) {
   const Context context = test::open_device();
   WEFT_NEEDS_NUMBERS(context);

@@ -272,7 +272,7 @@ WEFT_C_API int weft_connection_fd(weft_connection* connection, weft_queue queue)
 
 /* Tells the peer where the whole buffer is, and `tag`, which has a meaning for the programs only.
  * The buffer must live while the peer may access it. -EOPNOTSUPP if one side has not enabled it,
- * -EAGAIN if the peer has not taken the last 64 yet. */
+ * -EAGAIN if the peer has not taken the last 64 yet, -ENOTCONN after the end. */
 WEFT_C_API int weft_connection_advertise(weft_connection* connection, weft_buffer* buffer,
                                          uint32_t tag);
 /* Waits for the next buffer that the peer advertises, and stores it in `*remote`: -EAGAIN at the
