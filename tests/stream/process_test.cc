@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -258,6 +259,23 @@ TEST_P(Processes, WaitingTakesNoProcessor) {
   std::vector<std::byte> more(1);
   EXPECT_TRUE(stream.receive(more, 500ms).would_block());
   EXPECT_LT(used() - before, 50'000) << "a tenth of one processor";
+}
+
+// The child has no thread of the device and none of its shared memory.
+TEST(StreamProcesses, AForkedChildGetsErrorsAndTheParentGoesOn) {
+  Sides sides;
+  const pid_t child = fork();
+  if (child == 0) {
+    std::array<std::byte, 8> into{};
+    const bool refused = !sides.active.send(bytes_of("child"), 1s).ok();
+    const bool nothing = !sides.passive->receive(into, Deadline::now()).ok();
+    _exit(refused && nothing ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  ASSERT_TRUE(sides.active.send(bytes_of("parent"), test_timeout).ok());
+  EXPECT_EQ(text_of(receive_all(*sides.passive, 6)), "parent");
 }
 
 }  // namespace

@@ -222,8 +222,8 @@ class Connection : public ConnectionEnd {
 
   // True if both sides have enabled Options::advertisements.
   [[nodiscard]] WEFT_API bool can_advertise() const;
-  // Sends address, length and rkey of a buffer to the peer. Throws Error: EOPNOTSUPP if one side has
-  // no advertisements, EAGAIN if the peer has not read the last 64 yet, ENOTCONN after the end.
+  // Sends address, length and rkey of a buffer to the peer. Throws Error: EOPNOTSUPP if one side
+  // has no advertisements, EAGAIN if the peer has not read the last 64 yet, ENOTCONN after the end.
   WEFT_API void advertise(const RemoteBuffer& buffer, std::uint32_t tag = 0);
   // Waits for the next buffer that the peer has advertised, in the peer's order. Returns nothing if
   // the deadline has passed, a stop was requested, or the connection has ended. Uses none of the
