@@ -1,11 +1,13 @@
 // Measures how fast captures are read: `weft dissect` in its modes, compared with a plain walk over
-// the packets and with tshark. Each runs in a separate process, and they alternate within each
-// round. With --processors it compares the time that passes on one processor and on two.
+// the packets, with tcpdump and with tshark. Each runs in a separate process, and they alternate
+// within each round. With --processors it compares the time that passes on one processor and on
+// two.
 //
-// The input is made of two captures in tests/data: NFS over the kernel's soft RoCE and over its
-// soft iWARP. The packets are unchanged, with ICRC or plain FPDUs, and the captures are repeated
-// until there are enough bytes. Each copy begins 100 seconds after the one before, so its
-// connections are new ones with the same numbers.
+// The first input is made of two captures in tests/data: NFS over the kernel's soft RoCE and over
+// its soft iWARP. The packets are unchanged, with ICRC or plain FPDUs, and the captures are
+// repeated until there are enough bytes. Each copy begins 100 seconds after the one before, so its
+// connections are new ones with the same numbers. The others have large frames only, of which the
+// bytes per second count, and small ones only, of which the packets per second count.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sched.h>
@@ -22,8 +24,12 @@
 #include <cstring>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#ifdef WEFT_MADE_LOADS
+#include "capture/made_load.h"
+#endif
 #include "weft/capture/packet_source.hpp"
 
 namespace {
@@ -56,12 +62,15 @@ class PcapWriter {
   PcapWriter& operator=(const PcapWriter&) = delete;
 
   void add(const capture::RawPacket& packet, std::int64_t time_ns) {
+    add(packet.bytes, packet.wire_bytes, time_ns);
+  }
+  void add(Bytes bytes, std::size_t wire_bytes, std::int64_t time_ns) {
     constexpr std::int64_t second_ns = 1'000'000'000;
     put(static_cast<std::uint32_t>(time_ns / second_ns));
     put(static_cast<std::uint32_t>(time_ns % second_ns));
-    put(static_cast<std::uint32_t>(packet.bytes.size()));
-    put(static_cast<std::uint32_t>(packet.wire_bytes));
-    bytes_ += std::fwrite(packet.bytes.data(), 1, packet.bytes.size(), file_);
+    put(static_cast<std::uint32_t>(bytes.size()));
+    put(static_cast<std::uint32_t>(wire_bytes));
+    bytes_ += std::fwrite(bytes.data(), 1, bytes.size(), file_);
     ++packets_;
   }
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
@@ -148,6 +157,21 @@ std::function<void()> program(std::vector<std::string> words) {
   };
 }
 
+// Runs `act` on the first processor only that this process may use.
+std::function<void()> on_one_processor(std::function<void()> act) {
+  return [act = std::move(act)] {
+    cpu_set_t all;
+    sched_getaffinity(0, sizeof all, &all);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    for (std::size_t at = 0; CPU_COUNT(&one) == 0; ++at) {
+      if (CPU_ISSET(at, &all)) CPU_SET(at, &one);
+    }
+    sched_setaffinity(0, sizeof one, &one);
+    act();
+  };
+}
+
 void walk(const std::string& path) {
   const auto source = capture::open_capture(path);
   capture::RawPacket packet;
@@ -168,27 +192,14 @@ struct Mode {
   }
 };
 
-void compare(const Settings& settings, const std::string& large, const std::string& small,
-             const Made& made, const Made& made_small) {
-  const std::string& weft = settings.weft;
-  std::vector<Mode> modes{
-      {"walk over the packets", [&] { walk(large); }, made},
-      {"weft dissect", program({weft, "dissect", large}), made},
-      {"  --operations --json", program({weft, "dissect", "--operations", "--json", large}), made},
-      {"  --rpc --json", program({weft, "dissect", "--rpc", "--json", large}), made},
-      {"  --html", program({weft, "dissect", "--html", large + ".html", large}), made},
-      {"tshark -q -z io,phs", program({"tshark", "-q", "-z", "io,phs", "-r", large}), made},
-      {"tshark -T json, a part", program({"tshark", "-T", "json", "-r", small}), made_small},
-  };
-  for (int round = 0; round < settings.rounds; ++round) {
-    for (Mode& mode : modes) mode.costs.push_back(measure(mode.act));
-  }
+// Prints the medians of the modes, each beside that of tshark, which is at `base`.
+void print_modes(std::vector<Mode>& modes, std::size_t base) {
   fmt::print("{:24} {:>9} {:>13} {:>12} {:>11}\n", "", "MB/s", "packets/s", "x io,phs", "memory");
   const auto rate = [](Mode& mode) {
     const double cpu_s = mode.median().cpu_s;
     return cpu_s > 0 ? static_cast<double>(mode.made.bytes) / 1e6 / cpu_s : 0;
   };
-  const double tshark = rate(modes[5]);
+  const double tshark = rate(modes[base]);
   for (Mode& mode : modes) {
     const Cost cost = mode.median();
     if (cost.cpu_s <= 0) {
@@ -201,19 +212,60 @@ void compare(const Settings& settings, const std::string& large, const std::stri
   }
 }
 
-// Runs `act` on the first processor only that this process may use.
-std::function<void()> on_one_processor(std::function<void()> act) {
-  return [act = std::move(act)] {
-    cpu_set_t all;
-    sched_getaffinity(0, sizeof all, &all);
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    for (std::size_t at = 0; CPU_COUNT(&one) == 0; ++at) {
-      if (CPU_ISSET(at, &all)) CPU_SET(at, &one);
+#ifdef WEFT_MADE_LOADS
+Made make_load(std::string_view name, const std::string& path, std::size_t packets) {
+  namespace test = capture::test;
+  PcapWriter out(path);
+  test::make_load(name, packets, [&out](const test::MadePacket& packet) {
+    out.add(packet.bytes, packet.wire_bytes, packet.time_ns);
+  });
+  return {out.bytes(), out.packets()};
+}
+
+// Captures with large frames and with small ones, on one processor. tshark reads a tenth.
+void compare_loads(const Settings& settings, const std::string& folder) {
+  const std::string path = folder + "/load.pcap";
+  const std::string part = folder + "/part.pcap";
+  for (const std::string_view name : capture::test::load_names) {
+    const bool large = name.starts_with("large");
+    const std::size_t frame_bytes = large ? 4'096 : 110;
+    const std::size_t packets = settings.megabytes * 1'000'000 / frame_bytes / (large ? 1 : 3);
+    const Made made = make_load(name, path, packets);
+    const Made made_part = make_load(name, part, packets / 10);
+    std::vector<Mode> modes{
+        {"walk over the packets", [&] { walk(path); }, made},
+        {"weft dissect", on_one_processor(program({settings.weft, "dissect", path})), made},
+        {"tcpdump -r", program({"tcpdump", "-nn", "-r", path}), made},
+        {"tshark -q -z io,phs", program({"tshark", "-q", "-z", "io,phs", "-r", part}), made_part},
+    };
+    for (int round = 0; round < settings.rounds; ++round) {
+      for (Mode& mode : modes) mode.costs.push_back(measure(mode.act));
     }
-    sched_setaffinity(0, sizeof one, &one);
-    act();
+    fmt::print("\n{}: {:.0f} MB, {} packets\n", name, static_cast<double>(made.bytes) / 1e6,
+               made.packets);
+    print_modes(modes, 3);
+  }
+  for (const std::string& made : {path, part}) unlink(made.c_str());
+}
+#endif
+
+void compare(const Settings& settings, const std::string& large, const std::string& small,
+             const Made& made, const Made& made_small) {
+  const std::string& weft = settings.weft;
+  std::vector<Mode> modes{
+      {"walk over the packets", [&] { walk(large); }, made},
+      {"weft dissect", program({weft, "dissect", large}), made},
+      {"  --operations --json", program({weft, "dissect", "--operations", "--json", large}), made},
+      {"  --rpc --json", program({weft, "dissect", "--rpc", "--json", large}), made},
+      {"  --html", program({weft, "dissect", "--html", large + ".html", large}), made},
+      {"tcpdump -r", program({"tcpdump", "-nn", "-r", large}), made},
+      {"tshark -q -z io,phs", program({"tshark", "-q", "-z", "io,phs", "-r", large}), made},
+      {"tshark -T json, a part", program({"tshark", "-T", "json", "-r", small}), made_small},
   };
+  for (int round = 0; round < settings.rounds; ++round) {
+    for (Mode& mode : modes) mode.costs.push_back(measure(mode.act));
+  }
+  print_modes(modes, 6);
 }
 
 // The time that passes matters here, so nothing else should run on the machine. One and two
@@ -295,6 +347,9 @@ int main(int count, char** arguments) {
       compare_processors(settings, large, made);
     } else {
       compare(settings, large, small, made, made_small);
+#ifdef WEFT_MADE_LOADS
+      compare_loads(settings, folder);
+#endif
     }
     for (const auto& path : {large, large + ".html", small}) unlink(path.c_str());
     rmdir(folder.c_str());

@@ -71,6 +71,53 @@ TEST(RoceDisorder, RefusalsJoinBothDirections) {
   EXPECT_FALSE(has(finding_kinds(capture), finding::one_direction));
 }
 
+// A connection that ends, and then its REQ, or a whole connection, with the same queue pairs, PSNs
+// and communication IDs.
+struct Again {
+  bool rejected = false;
+  bool whole = true;
+  std::uint64_t transaction = 0;
+  std::int64_t after_ns = 0;
+};
+
+std::size_t connections_of(const Again& again) {
+  MadeCapture capture;
+  RoceTalk first(capture, {});
+  first.connect();
+  if (again.rejected) {
+    capture.resize(1);  // the REQ
+    first.reject();
+  } else {
+    first.send(Side::a, 100);
+    first.disconnect();
+  }
+  const std::size_t begin = capture.size();
+  RoceTalk second(capture, {.transaction = again.transaction});
+  second.connect();
+  if (again.whole) {
+    second.send(Side::a, 100);
+    second.disconnect();
+  } else {
+    capture.resize(begin + 1);
+  }
+  for (std::size_t one = begin; one < capture.size(); ++one) capture[one].time_ns += again.after_ns;
+  return Analysed(capture).connections();
+}
+
+TEST(RoceDisorder, ARequestWithTheSameNumbersIsAnotherConnectionOrARepeatedOne) {
+  constexpr std::int64_t s = 1'000'000'000;
+  // After a disconnection nobody repeats a REQ, but a network may hold it back.
+  EXPECT_EQ(connections_of({.after_ns = 5 * s}), 2U);
+  EXPECT_EQ(connections_of({.whole = false, .after_ns = s / 2}), 2U);
+  EXPECT_EQ(connections_of({.whole = false, .after_ns = s / 50}), 1U);
+  // After a REJ, which may be lost behind the capture, its sender repeats it.
+  EXPECT_EQ(connections_of({.rejected = true, .whole = false, .after_ns = 5 * s}), 1U);
+  EXPECT_EQ(connections_of({.rejected = true, .after_ns = 100 * s}), 2U);
+  // A repeated REQ has the same transaction.
+  EXPECT_EQ(connections_of({.transaction = 7}), 2U);
+  EXPECT_EQ(connections_of({.rejected = true, .transaction = 7}), 2U);
+}
+
 // Acknowledgements name the ends of messages, which come after many other packets here.
 TEST(RoceDisorder, AcknowledgementsOfLateRequestsJoinBothDirections) {
   MadeCapture capture;
@@ -216,6 +263,70 @@ TEST(IwarpDisorder, DirectionsThatBeginAtTheEndOfTheCapture) {
       expect_known_bytes(seen.traffic);
     }
   }
+}
+
+// Reads from before the capture may be under way when it begins. With one sink for all, nothing
+// tells which Read a response belongs to, until a pause shows that none of them is under way any
+// more.
+TEST(IwarpDisorder, APauseEndsWhatWasUnderWayBeforeTheCapture) {
+  constexpr std::uint64_t before = 12;
+  constexpr std::uint64_t behind = 4;
+  for (const std::int64_t pause_ns : {1'000'000'000, 900'000'000}) {
+    MadeCapture capture;
+    IwarpTalk talk(capture, {}, {});
+    talk.connect();
+    Operator a(talk, Side::a, true);
+    Operator b(talk, Side::b);
+    a.read(key_b, 0x1000, 64);
+    const auto begin = static_cast<std::ptrdiff_t>(capture.size());
+    std::size_t pause_at = 0;
+    for (std::uint64_t i = 1; i <= before + behind; ++i) {
+      a.read(key_b, 0x1000 * (i + 1), 64);
+      b.send(16);
+      if (i == before) pause_at = capture.size();
+    }
+    for (std::size_t one = pause_at; one < capture.size(); ++one) capture[one].time_ns += pause_ns;
+    capture.erase(capture.begin(), capture.begin() + begin);
+    const Analysed seen(capture);
+    SCOPED_TRACE(testing::Message() << pause_ns);
+    const bool in_step = pause_ns >= 1'000'000'000;
+    EXPECT_EQ(seen.traffic.unknown_answers, in_step ? before : before + behind);
+    expect_known_bytes(seen.traffic);
+  }
+}
+
+// A response that was sent before its sender had the next request answers an earlier one, although
+// the capture has it behind that request.
+TEST(IwarpDisorder, AResponseAnswersWhatItsSenderHadReceived) {
+  MadeCapture capture;
+  IwarpTalk talk(capture, {}, {});
+  talk.connect();
+  constexpr std::uint32_t sink = 0x77;
+  constexpr std::size_t bytes = 64;
+  constexpr std::size_t acknowledgement_at = 14 + 20 + 8;
+  const auto source = [](std::uint32_t number) { return 0x1000ULL * number; };
+  const auto request = [&](std::uint32_t number) {
+    talk.fpdu(Side::a, weft::test::read_request(number, {.sink_stag = sink,
+                                                         .size_bytes = bytes,
+                                                         .source_stag = key_b,
+                                                         .source_offset = source(number)}));
+  };
+  request(1);
+  const std::size_t begin = capture.size();
+  constexpr std::uint32_t requests = 12;
+  for (std::uint32_t number = 2; number <= requests; ++number) {
+    request(number);
+    std::byte* const sent = &capture.back().bytes[14 + 20 + 4];
+    const std::uint32_t begins_at = load_be<std::uint32_t>(sent);
+    talk.fpdu(Side::b, weft::test::read_response(
+                           sink, 0, memory_bytes(key_b, source(number - 1), bytes), true));
+    // It has only received what came before the request.
+    store_be(&capture.back().bytes[acknowledgement_at], begins_at);
+  }
+  capture.erase(capture.begin(), capture.begin() + static_cast<std::ptrdiff_t>(begin));
+  const Analysed seen(capture);
+  EXPECT_EQ(seen.traffic.unknown_answers, requests - 1);
+  expect_known_bytes(seen.traffic);
 }
 
 }  // namespace

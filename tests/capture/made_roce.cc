@@ -275,7 +275,8 @@ void RoceTalk::fetch_add(Side side, std::uint32_t key, std::uint64_t address, st
 
 // --- The connection manager ----------------------------------------------------------------------
 
-void RoceTalk::datagram(Side side, const wire::MadHeader& mad, Bytes message) {
+void RoceTalk::datagram(Side side, wire::MadHeader mad, Bytes message) {
+  mad.transaction = options_.transaction;
   Content payload(wire::MadHeader::datagram_bytes);
   mad.emit(payload);
   std::ranges::copy(message, payload.begin() + wire::MadHeader::header_bytes);

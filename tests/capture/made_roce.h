@@ -25,6 +25,7 @@ struct RoceOptions {
   std::uint32_t qp_b = 0x11;
   std::uint32_t psn_a = 1'000;  // of its first request
   std::uint32_t psn_b = 2'000'000;
+  std::uint64_t transaction = 0;  // of the connection manager's messages
 };
 
 class RoceTalk {
@@ -69,7 +70,7 @@ class RoceTalk {
  private:
   void message(Side side, wire::IbOperation first, wire::IbOperation only,
                const wire::IbHeaders& headers, Bytes payload);
-  void datagram(Side side, const wire::MadHeader& mad, Bytes message);
+  void datagram(Side side, wire::MadHeader mad, Bytes message);
   [[nodiscard]] wire::IbHeaders headers(wire::IbOperation operation, std::uint32_t psn) const;
   [[nodiscard]] Content network(Side side, std::size_t transport_bytes) const;
   std::uint32_t take_psns(Side side, std::uint64_t count);

@@ -132,6 +132,53 @@ TEST(PathFindings, TheEndsOfMessagesAreNone) {
   EXPECT_TRUE(Paths(capture).findings.empty());
 }
 
+// --- Path MTUs of later connections --------------------------------------------------------------
+
+// Connections with these path MTUs, one after the other.
+MadeCapture connections_with(const std::vector<std::size_t>& mtus, std::uint8_t last_host = 1) {
+  MadeCapture capture;
+  std::uint32_t number = 0x20;
+  for (const std::size_t& mtu : mtus) {
+    RoceTalk talk(capture, {.mtu_bytes = mtu,
+                            .host_b = &mtu == &mtus.back() ? last_host : std::uint8_t{1},
+                            .qp_a = number,
+                            .qp_b = number,
+                            .psn_a = number << 12,
+                            .psn_b = number << 13});
+    talk.connect();
+    talk.send(Side::a, 2 * mtu);
+    talk.disconnect();
+    ++number;
+  }
+  return capture;
+}
+
+TEST(PathFindings, ALaterConnectionWithASmallerMtuIsReported) {
+  const Paths judged(connections_with({4'096, 1'024}));
+  ASSERT_EQ(judged.findings.size(), 1U);
+  const Finding& finding = judged.findings[0];
+  EXPECT_EQ(finding.kind, finding::mtu_change);
+  EXPECT_EQ(severity_of(finding), Severity::note);
+  EXPECT_EQ(finding.connection, 1U);
+  EXPECT_EQ(
+      finding.sentence,
+      "The path MTU of this connection is 1024 bytes. That of an earlier one between the same "
+      "hosts, which begins in frame 1, was 4096 bytes.");
+  ASSERT_EQ(finding.stamps.size(), 2U);
+  EXPECT_EQ(finding.stamps[0].frame, 1U);
+}
+
+TEST(PathFindings, EachSmallerMtuIsReportedOnce) {
+  const auto count = [](const std::vector<std::size_t>& mtus) {
+    return Paths(connections_with(mtus)).findings.size();
+  };
+  EXPECT_EQ(count({1'024, 4'096}), 0U);
+  EXPECT_EQ(count({1'024, 1'024}), 0U);
+  EXPECT_EQ(count({4'096, 1'024, 4'096, 1'024, 4'096, 1'024}), 1U);
+  EXPECT_EQ(count({4'096, 2'048, 1'024, 256}), 3U);
+  EXPECT_TRUE(Paths(connections_with({4'096, 1'024}, 3)).findings.empty());  // another host
+}
+
 // --- Losses before the capture -------------------------------------------------------------------
 
 // One packet of a Send comes 20 ms after the others.

@@ -320,8 +320,10 @@ class Browser(unittest.TestCase):
         page, _ = page_of("nfs4_siw")
         _, shown = self.driven(page, script=LOOK)
         one, row = data_of(page)["procedures"][0], shown["procedures"][0]
-        whole = one["server"] + one["transfer"] + one["waits"] + one["repeats"]
-        self.assertEqual(whole, one["total"] + one["credits"])
+        latency = one["server"] + one["transfer"] + one["waits"] + one["repeats"]
+        self.assertEqual(latency, one["total"])
+        self.assertEqual(one["held"], one["credits"] + one["queue"] + one["slots"])
+        whole = latency + one["held"]
         self.assertEqual(row[8], f"{round(one['server'] * 100 / whole)} %")
         self.assertEqual(row[9], f"{round(one['transfer'] * 100 / whole)} %")
         self.assertEqual(row[11], f"{round(one['repeats'] * 100 / whole)} %")

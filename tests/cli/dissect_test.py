@@ -998,6 +998,40 @@ class Endless(unittest.TestCase):
         self.assertIn(process.returncode, (0, 2), said)
         self.assertIn("pipe", out + said)
 
+    def test_ctrl_c_ends_the_reading_of_a_file(self):
+        """Nobody reads what it prints, so it is in the middle of the file when the signal comes."""
+        everything = dissect("--json", "--operations", "nfs3_rxe.pcap.zst").stdout.splitlines()
+        with self.stored_and_open("nfs3_rxe") as file:
+            process = self.start("--json", "--operations", file)
+            lines = [process.stdout.readline()]
+            process.send_signal(signal.SIGINT)
+            rest, said = process.communicate(timeout=60)
+        lines += rest.splitlines(keepends=True)
+        self.assertEqual(process.returncode, 2, said)
+        self.assertRegex(said, r"growing\.pcap: stopped before the end; \d+ % of it was read")
+        self.assertLess(len(lines), len(everything))
+        for line in lines:
+            self.assertEqual(json.loads(line)["type"], "operation")
+
+    def test_ctrl_c_ends_the_reading_of_a_pipe(self):
+        """More was written than a pipe holds, so it has read a part, and waits for the rest."""
+        zstd = libraries.needs("zstd")
+        whole = subprocess.run([zstd, "-dc", CAPTURES / "nfs3_rxe.pcap.zst"], check=True,
+                               stdout=subprocess.PIPE).stdout
+        with tempfile.TemporaryDirectory() as folder:
+            pipe = pathlib.Path(folder) / "pipe"
+            os.mkfifo(pipe)
+            process = self.start("--json", pipe)
+            with pipe.open("wb", buffering=0) as writer:
+                writer.write(whole[:len(whole) // 2])
+                process.send_signal(signal.SIGINT)
+                out, said = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 2, said)
+        self.assertIn("pipe: stopped before the end", said)
+        quality = json.loads(out.splitlines()[0])
+        self.assertEqual((quality["type"], quality["stopped"]), ("capture", True))
+        self.assertTrue(any("stopped" in sentence for sentence in quality["sentences"]), quality)
+
     def test_captures_live(self):
         """Datagrams to RoCE's port on the loopback interface."""
         before = self.packet_sockets()

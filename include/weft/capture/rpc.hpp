@@ -51,6 +51,9 @@ struct Rpc {
   std::int64_t transfer_from_ns = 0;  // the time of that first packet, if transfer_ns is not 0
   // Before the call: how long the caller at most waited for a credit, because it had used all.
   std::int64_t credits_ns = 0;
+  // Before the call: how long the caller at most waited for a free slot of its session (NFS 4.1 and
+  // later), without the time in which it waited for a credit too.
+  std::int64_t slots_ns = 0;
   // Before the call: since the previous reply, if no other call was without a reply meanwhile.
   std::int64_t idle_ns = 0;
 

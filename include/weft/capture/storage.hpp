@@ -31,6 +31,14 @@ struct StorageCommand {
     // Before the command: since the previous answer, if no other command was without an answer
     // meanwhile.
     std::int64_t idle_ns = 0;
+    // Before the command: how long the requester at most waited because its queue was full (NVMe),
+    // or because it had too few credits of SMB 2 or of SMB Direct.
+    std::int64_t queue_ns = 0;
+    std::int64_t credits_ns = 0;
+    // Of the latency: how long either side at most waited for credits of SMB Direct, and the frame
+    // that granted the last of them.
+    std::int64_t receives_ns = 0;
+    std::uint64_t receives_frame = 0;
   };
 
   std::uint64_t number = 0;  // position in the order of the reports, from 1

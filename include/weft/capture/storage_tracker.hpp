@@ -43,6 +43,7 @@ class WEFT_API StorageTracker final : public TrafficSink {
   void on_write(const Origin& origin, const WritePart& part) override;
   void on_read_request(const Origin& origin, const ReadRequest& request) override;
   void on_read_part(const Origin& origin, const ReadPart& part) override;
+  void on_gap(const Origin& origin, const Gap& gap) override;
   void on_close(ConnectionId connection) override;
   void on_forget(ConnectionId connection) override;
   // Ends the trace: reports commands without an answer.

@@ -223,6 +223,9 @@ constexpr Getter of_rpcs[] = {
     {"rpc.transfer", of_rpc<[](const Rpc& rpc, const Visit& visit) {
        if (rpc.call && rpc.reply) visit(rpc.transfer_ns);
      }>},
+    {"rpc.held", of_rpc<[](const Rpc& rpc, const Visit& visit) {
+       if (rpc.call) visit(rpc.credits_ns + rpc.slots_ns);
+     }>},
     {"rpc.bytes", of_rpc<[](const Rpc& rpc, const Visit& visit) {
        visit_number(visit,
                     (rpc.call ? bytes_of(*rpc.call) : 0) + (rpc.reply ? bytes_of(*rpc.reply) : 0));
@@ -297,6 +300,9 @@ constexpr Getter of_commands[] = {
      }>},
     {"command.transfer", of_command<[](const StorageCommand& command, const Visit& visit) {
        if (command.latency_ns >= 0) visit(command.transfer_ns);
+     }>},
+    {"command.held", of_command<[](const StorageCommand& command, const Visit& visit) {
+       if (command.request) visit(command.timing.credits_ns + command.timing.queue_ns);
      }>},
     {"command.bytes", of_command<[](const StorageCommand& command, const Visit& visit) {
        visit_number(visit, command.bytes);

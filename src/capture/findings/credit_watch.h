@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "capture/findings/allowance.h"
 #include "weft/capture/traffic.hpp"
 
 namespace weft::capture {
@@ -24,10 +25,11 @@ class CreditWatch {
     std::vector<Stamp> stamps;  // of the first waits: begin and end of each
   };
 
-  // A message was sent; `none_left`: it used the last credit.
-  void sent(const Stamp& stamp, bool none_left) {
-    if (waited_) judge(stamp);
+  // A message was sent; `none_left`: it used the last credit. Returns how it waited for a credit.
+  LimitWait sent(const Stamp& stamp, bool none_left) {
+    const LimitWait wait = waited_ ? judge(stamp) : LimitWait{};
     given(stamp, none_left);
+    return wait;
   }
   // Credits were granted or withdrawn.
   void given(const Stamp& stamp, bool none_left) {
@@ -48,13 +50,17 @@ class CreditWatch {
     [[nodiscard]] std::int64_t ns() const { return end.time_ns - begin.time_ns; }
   };
 
-  void judge(const Stamp& next) {
+  LimitWait judge(const Stamp& next) {
     const Wait wait = *waited_;
     waited_.reset();
-    if (wait.ns() <= 0 || next.time_ns - wait.end.time_ns > wait.ns()) return;
+    if (wait.ns() <= 0 || next.time_ns - wait.end.time_ns > wait.ns()) return {};
     ++waits_.count;
     waits_.total_ns += wait.ns();
     waits_.longest_ns = std::max(waits_.longest_ns, wait.ns());
+    keep(wait);
+    return {wait.begin.time_ns, wait.end.time_ns, wait.end.frame};
+  }
+  void keep(const Wait& wait) {
     if (waits_.stamps.size() + 2 > max_stamps) return;
     if (waits_.stamps.empty() || waits_.stamps.back().frame != wait.begin.frame) {
       waits_.stamps.push_back(wait.begin);

@@ -43,7 +43,38 @@ void PathFindings::note(const Origin& origin, std::uint64_t bytes, std::size_t k
   }
 }
 
+// The path MTU of InfiniBand is one of both queue pairs, so a smaller one of a later connection
+// shows that the port or the path has another MTU now, or that a program asked for it. Each value
+// is reported once, because programs with different requests may alternate.
+void PathFindings::compare_mtu(const Connection& connection) {
+  const bool has_path =
+      connection.transport != Transport::iwarp && connection.transport != Transport::ud;
+  if (!has_path || connection.mtu_bytes == 0) return;
+  Hosts hosts{connection.a.address, connection.b.address};
+  if (hosts.second < hosts.first) std::swap(hosts.first, hosts.second);
+  if (mtus_.size() >= max_host_pairs && !mtus_.contains(hosts)) return;
+  KnownMtu& known = mtus_[hosts];
+  const KnownMtu before = known;
+  if (known.bytes != 0 && connection.first.time_ns < known.first.time_ns) return;
+  known.bytes = connection.mtu_bytes;
+  known.first = connection.first;
+  const bool reported =
+      before.smallest_reported != 0 && connection.mtu_bytes >= before.smallest_reported;
+  if (before.bytes <= connection.mtu_bytes || reported) return;
+  known.smallest_reported = connection.mtu_bytes;
+  Finding finding{finding::mtu_change,
+                  connection.id,
+                  fmt::format("The path MTU of this connection is {}. That of an earlier one "
+                              "between the same hosts, which begins in frame {}, was {}.",
+                              count_text(connection.mtu_bytes, "byte"), before.first.frame,
+                              count_text(before.bytes, "byte")),
+                  {before.first, connection.first}};
+  finding.severity = Severity::note;
+  sink_->on_finding(finding);
+}
+
 void PathFindings::on_close(ConnectionId connection) {
+  compare_mtu(connections_[connection]);
   const Pair* const known = pairs_.find(connection);
   if (known == nullptr) return;
   report(connections_[connection], Side::a, known->halves[0]);
@@ -57,7 +88,9 @@ void PathFindings::finish() {
 
 void PathFindings::report_so_far(FindingSink& sink) {
   FindingSink* const own = std::exchange(sink_, &sink);
+  const std::map<Hosts, KnownMtu> mtus = mtus_;
   for (const Connection& connection : connections_) on_close(connection.id);
+  mtus_ = mtus;
   sink_ = own;
 }
 

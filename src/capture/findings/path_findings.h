@@ -1,11 +1,14 @@
-// Reports that packets take another path than before, and that the segments of a sender have
-// another size, as after a change of the path MTU.
+// Reports that packets take another path than before, that the segments of a sender have another
+// size, as after a change of the path MTU, and that a connection of InfiniBand has a smaller path
+// MTU than an earlier one between the same hosts.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "weft/capture/connection.hpp"
@@ -23,6 +26,8 @@ inline constexpr std::string_view mtu_change = "mtu-change";
 class PathFindings final : public TrafficSink {
  public:
   static constexpr std::size_t max_frames = 16;
+  // Pairs of hosts whose path MTU is remembered. Further ones are left out.
+  static constexpr std::size_t max_host_pairs = 4'096;
 
   // Both must outlive this object.
   PathFindings(const ConnectionTable& connections, FindingSink& sink)
@@ -61,6 +66,13 @@ class PathFindings final : public TrafficSink {
     std::array<SteadyValue<std::uint64_t>, 3> sizes;
     Changes<Sizes> mtus;
   };
+  using Hosts = std::pair<HostAddress, HostAddress>;  // the smaller address first
+  // The latest connection of two hosts of which the path MTU is known.
+  struct KnownMtu {
+    std::uint32_t bytes = 0;
+    Stamp first;
+    std::uint32_t smallest_reported = 0;  // 0: none
+  };
   struct Pair {
     bool iwarp = false;
     std::array<Half, 2> halves;
@@ -74,10 +86,12 @@ class PathFindings final : public TrafficSink {
   void note(const Origin& origin, std::uint64_t bytes, std::size_t kind);
   Pair& pair(ConnectionId connection);
   void report(const Connection& connection, Side side, const Half& half);
+  void compare_mtu(const Connection& connection);
 
   const ConnectionTable& connections_;
   FindingSink* sink_;
   ConnectionMap<Pair> pairs_;
+  std::map<Hosts, KnownMtu> mtus_;
 };
 
 }  // namespace weft::capture

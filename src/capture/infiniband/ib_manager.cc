@@ -24,7 +24,7 @@ void IbManager::on_datagram(const Envelope& envelope, Bytes payload) {
   const Bytes message = payload.subspan(wire::MadHeader::header_bytes);
   switch (mad->attribute) {
     case wire::CmAttribute::request:
-      return on_request(envelope, message);
+      return on_request(envelope, mad->transaction, message);
     case wire::CmAttribute::reply:
       return on_reply(envelope, message);
     case wire::CmAttribute::reject:
@@ -62,20 +62,28 @@ IbManager::Known* IbManager::find(const Envelope& envelope, std::uint32_t local_
   return nullptr;
 }
 
-// A REQ with the same id again is a retransmission, which may even be captured behind the end of
-// the connection; then its queue pair and PSN tell. The IP CM service puts its own header before
-// the user's private data (Annex A11).
-void IbManager::on_request(const Envelope& envelope, Bytes bytes) {
+// A REQ is sent again as it is, with its transaction ID (Architecture Specification, volume 1,
+// §13.4.6.4), so one with any other number requests another connection. One with equal numbers may
+// be captured behind the end of its connection.
+bool IbManager::is_repeated(const Known& known, const Envelope& envelope, std::uint64_t transaction,
+                            const wire::CmRequest& message) {
+  const bool equal = known.active == envelope.source && known.passive == envelope.destination &&
+                     known.active_id == message.local_id && known.transaction == transaction &&
+                     known.queue_pair == message.local_qp &&
+                     known.starting_psn == message.starting_psn;
+  if (!equal || !known.ended) return equal;
+  const Connection& connection = known.connection->connection();
+  const bool rejected = connection.end == Connection::End::rejected;
+  const std::int64_t since_ns = envelope.stamp.time_ns - connection.last.time_ns;
+  return since_ns < (rejected ? repeated_ns : late_ns);
+}
+
+// The IP CM service puts its own header before the user's private data (Annex A11).
+void IbManager::on_request(const Envelope& envelope, std::uint64_t transaction, Bytes bytes) {
   const auto message = wire::CmRequest::parse(bytes);
   if (!message) return;
   const auto repeated = std::ranges::find_if(known_, [&](const Known& known) {
-    const bool same_id = known.active == envelope.source && known.passive == envelope.destination &&
-                         known.active_id == message->local_id;
-    const bool same_queue_pair =
-        known.queue_pair == message->local_qp && known.starting_psn == message->starting_psn;
-    const std::int64_t since_ns =
-        envelope.stamp.time_ns - known.connection->connection().last.time_ns;
-    return same_id && (!known.ended || (same_queue_pair && since_ns < repeated_ns));
+    return is_repeated(known, envelope, transaction, *message);
   });
   if (repeated != known_.end()) return repeated->connection->count(envelope.stamp);
   // This bounds the memory: the oldest connection is no longer found by its ids.
@@ -89,6 +97,7 @@ void IbManager::on_request(const Envelope& envelope, Bytes bytes) {
                     .active_id = message->local_id,
                     .queue_pair = message->local_qp,
                     .starting_psn = message->starting_psn,
+                    .transaction = transaction,
                     .connection = &connection});
   take_early(envelope, message->local_id);
 }

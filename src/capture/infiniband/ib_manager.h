@@ -66,6 +66,7 @@ class IbManager {
     std::uint32_t passive_id = 0;
     std::uint32_t queue_pair = 0;    // of the active side
     std::uint32_t starting_psn = 0;  // of the passive side
+    std::uint64_t transaction = 0;   // of the REQ
     bool replied = false;
     bool ended = false;
     IbConnection* connection = nullptr;
@@ -81,14 +82,19 @@ class IbManager {
     std::uint32_t active_id = 0;
   };
   static constexpr std::size_t most_early = 64;
-  // How long after the end of a connection a retransmission of its REQ may be captured.
+  // How long after a REJ its REQ may be sent again: the REJ may be lost behind the capture.
   static constexpr std::int64_t repeated_ns = 60'000'000'000;
+  // How long after a disconnection its REQ may be captured. Both sides had the REP, so it is not
+  // sent again, but a network may hold it back.
+  static constexpr std::int64_t late_ns = 100'000'000;
   static constexpr std::int64_t early_ns = 60'000'000'000;
 
   void keep_early(const Envelope& envelope, wire::CmAttribute attribute, Bytes message,
                   std::uint32_t active_id);
   void take_early(const Envelope& envelope, std::uint32_t active_id);
-  void on_request(const Envelope& envelope, Bytes message);
+  void on_request(const Envelope& envelope, std::uint64_t transaction, Bytes message);
+  [[nodiscard]] static bool is_repeated(const Known& known, const Envelope& envelope,
+                                        std::uint64_t transaction, const wire::CmRequest& message);
   void on_reply(const Envelope& envelope, Bytes message);
   void on_reject(const Envelope& envelope, Bytes message);
   void on_pair(const Envelope& envelope, Bytes message, wire::CmAttribute attribute);

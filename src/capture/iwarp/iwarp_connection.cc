@@ -83,6 +83,8 @@ void IwarpConnection::on_repeat(Side side, const Stamp& stamp, std::uint64_t byt
 }
 
 void IwarpConnection::on_received(Side side, const Stamp& stamp, std::uint64_t position) {
+  direction(side).received = position;
+  if (decoder_) decoder_->on_received(side, position);
   if (connection_) shared_.sink.on_received(origin(side, stamp), position);
 }
 
@@ -118,6 +120,7 @@ Connection& IwarpConnection::establish(Connection::Beginning beginning) {
   for (const Side side : {Side::a, Side::b}) {
     const std::uint64_t lost = direction(side).lost_before;
     if (lost > 0) decoder_->on_lost(side, first_, {lost, false});
+    decoder_->on_received(side, direction(side).received);
   }
   return *connection_;
 }

@@ -78,6 +78,7 @@ class IwarpConnection final : public TcpReader {
     MpaReader reader;
     bool from_the_start = false;
     std::uint64_t lost_before = 0;  // bytes lost before the connection was known to be MPA
+    std::uint64_t received = 0;     // of the other side's stream, as this side has acknowledged it
     bool lacks_bytes = false;       // which this side sent, and the capture does not have
     bool requested = false;         // it has sent the MPA request
     bool offers_words = false;      // its frame offers control words: wire::MpaFrame::words

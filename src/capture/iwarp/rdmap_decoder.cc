@@ -316,13 +316,19 @@ void RdmapDecoder::unreadable_request(const Segment& segment, const wire::Untagg
     report(segment, Violation::Kind::bad_header, segment.payload.size());
   else
     report_cut(segment);
-  add_request(segment, {.frame = segment.origin.stamp.frame, .msn = view.msn(), .seen = false});
+  add_request(segment, {.frame = segment.origin.stamp.frame,
+                        .time_ns = segment.origin.stamp.time_ns,
+                        .position = segment.origin.position,
+                        .msn = view.msn(),
+                        .seen = false});
 }
 
 void RdmapDecoder::read_request(const Segment& segment, const wire::UntaggedView& view) {
   const auto request = wire::ReadRequest::parse(segment.payload);
   if (!request || !segment.whole()) return unreadable_request(segment, view);
   add_request(segment, {.frame = segment.origin.stamp.frame,
+                        .time_ns = segment.origin.stamp.time_ns,
+                        .position = segment.origin.position,
                         .msn = view.msn(),
                         .sink_stag = request->sink_stag,
                         .sink_offset = request->sink_offset,
@@ -345,6 +351,8 @@ void RdmapDecoder::atomic_request(const Segment& segment, const wire::UntaggedVi
   if (request->opcode == wire::AtomicOpcode::fetch_add) kind = AtomicKind::fetch_add;
   if (request->opcode == wire::AtomicOpcode::compare_swap) kind = AtomicKind::compare_swap;
   add_request(segment, {.frame = segment.origin.stamp.frame,
+                        .time_ns = segment.origin.stamp.time_ns,
+                        .position = segment.origin.position,
                         .msn = view.msn(),
                         .atomic = true,
                         .atomic_id = request->request_id});
@@ -362,6 +370,7 @@ void RdmapDecoder::atomic_request(const Segment& segment, const wire::UntaggedVi
 void RdmapDecoder::answer(const Segment& segment, const wire::TaggedView& view) {
   segment.own.inside_unknown = false;
   const auto match = segment.peer.requests.match({.frame = segment.origin.stamp.frame,
+                                                  .time_ns = segment.origin.stamp.time_ns,
                                                   .sink_stag = view.stag(),
                                                   .sink_offset = view.tagged_offset(),
                                                   .bytes = segment.payload.size(),
@@ -394,8 +403,10 @@ void RdmapDecoder::atomic_answer(const Segment& segment) {
     // The answer belongs to an unknown request, so it counts as lost for the matcher.
     return segment.peer.requests.on_answers_lost(segment.payload.size());
   }
-  const auto match = segment.peer.requests.match(
-      {.frame = segment.origin.stamp.frame, .atomic = true, .atomic_id = answer->request_id});
+  const auto match = segment.peer.requests.match({.frame = segment.origin.stamp.frame,
+                                                  .time_ns = segment.origin.stamp.time_ns,
+                                                  .atomic = true,
+                                                  .atomic_id = answer->request_id});
   if (match.unexpected) {
     report(segment, Violation::Kind::answer_without_request, answer->request_id);
   }

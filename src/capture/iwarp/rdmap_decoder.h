@@ -32,6 +32,10 @@ class RdmapDecoder {
     half(side).requests.begin_late();
     half(other(side)).requests.begin_with_answers_late();
   }
+  // The side has acknowledged the other side's stream up to this position.
+  void on_received(Side side, std::uint64_t position) {
+    half(other(side)).requests.on_received(position);
+  }
   // Sets how many requests of this side may be under way at a time; 0: unknown.
   void set_depth(Side side, std::size_t depth) { half(side).requests.set_depth(depth); }
   // Writes of this side to that STag are control words of a Weft device: see wire/control_word.h.

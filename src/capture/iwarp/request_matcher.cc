@@ -29,9 +29,50 @@ bool RequestMatcher::requests_may_be_missing() const {
   return lost_requests_bytes_ >= request_fpdu_bytes;
 }
 
+// Where the capture begins in the middle of a stream, requests before it may be under way for as
+// long as one follows the other.
+bool RequestMatcher::begins_anew(const Request& request) const {
+  return unanswered_ == 0 && lost_requests_bytes_ == 0 && lost_answers_bytes_ == 0 &&
+         last_msn_ != 0 && request.msn == last_msn_ + 1 && last_ns_ != 0 &&
+         request.time_ns - last_ns_ >= pause_ns;
+}
+
+void RequestMatcher::begin_in_step() {
+  requests_.clear();
+  answers_ahead_.clear();
+  answered_unseen_ = 0;
+  mid_stream_ = out_of_step_ = uncertain_ = sinks_shared_ = false;
+}
+
+void RequestMatcher::count_request(const Request& request) {
+  last_ns_ = std::max(last_ns_, request.time_ns);
+  while (!answers_ahead_.empty() && answers_ahead_.front() < request.frame) {
+    answers_ahead_.pop_front();
+  }
+  if (answers_ahead_.empty()) {
+    ++unanswered_;
+  } else {
+    answers_ahead_.pop_front();
+  }
+}
+
+void RequestMatcher::count_answer(const Answer& answer) {
+  last_ns_ = std::max(last_ns_, answer.time_ns);
+  if (!answer.last) return;
+  if (unanswered_ > 0) {
+    --unanswered_;
+  } else if (answers_ahead_.size() < max_requests) {
+    answers_ahead_.push_back(answer.frame);
+  }
+}
+
 // Registers a request. A gap in the numbers is explained by lost bytes, and the requests in it are
 // remembered as unseen.
 bool RequestMatcher::on_request(const Request& request) {
+  if (mid_stream_ || out_of_step_) {
+    if (begins_anew(request)) begin_in_step();
+    count_request(request);
+  }
   // RFC 5041 §5.3: the first MSN is 1.
   std::uint32_t skipped = request.msn - last_msn_ - 1;
   // The quotient is the largest number of requests that the lost bytes can have contained.
@@ -97,6 +138,7 @@ bool RequestMatcher::fits(const Request& request, const Answer& answer) {
 // Finds the request of a response, and removes it with its last part.
 RequestMatcher::Match RequestMatcher::match(const Answer& answer) {
   Match match;
+  if (mid_stream_ || out_of_step_) count_answer(answer);
   Request* request = lost_answers_bytes_ > 0 || uncertain_ ? after_loss(answer)
                                                            : in_order(answer, match.unexpected);
   lost_answers_bytes_ = 0;

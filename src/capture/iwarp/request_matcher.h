@@ -16,9 +16,14 @@ class RequestMatcher {
   // Limit on requests without a response (64 KiB of them). RFC 6581 §5.1 allows more (IRD has 14
   // bits), but adapters do not.
   static constexpr std::size_t max_requests = 1024;
+  // Devices answer Reads and atomics by themselves, and TCP repeats a lost packet sooner. So after
+  // a pause of this length between them none is under way that began before the capture.
+  static constexpr std::int64_t pause_ns = 1'000'000'000;
 
   struct Request {
     std::uint64_t frame = 0;
+    std::int64_t time_ns = 0;
+    std::uint64_t position = 0;  // of the requester's stream, behind the request
     std::uint32_t msn = 0;
     bool seen = true;  // false: only a gap in the numbers shows that it exists
     bool atomic = false;
@@ -32,6 +37,7 @@ class RequestMatcher {
   };
   struct Answer {
     std::uint64_t frame = 0;
+    std::int64_t time_ns = 0;
     bool atomic = false;
     std::uint32_t atomic_id = 0;
     std::uint32_t sink_stag = 0;
@@ -67,7 +73,16 @@ class RequestMatcher {
   bool on_request(const Request& request);
   // Count the bytes of the requester's stream, and of the other side's, that were not captured.
   void on_requests_lost(std::uint64_t bytes) { lost_requests_bytes_ += bytes; }
-  void on_answers_lost(std::uint64_t bytes) { lost_answers_bytes_ += bytes; }
+  void on_answers_lost(std::uint64_t bytes) {
+    lost_answers_bytes_ += bytes;
+    // The lost bytes may be the responses.
+    unanswered_ = 0;
+    answers_ahead_.clear();
+  }
+
+  // The responder has acknowledged the requester's stream up to this position. What it sends later
+  // may answer requests before that only.
+  void on_received(std::uint64_t position) { received_ = position; }
 
   [[nodiscard]] Match match(const Answer& answer);
   [[nodiscard]] std::uint32_t last_msn() const { return last_msn_; }
@@ -79,12 +94,18 @@ class RequestMatcher {
   static constexpr std::uint64_t unknown_bytes = 1ULL << 62;
 
   [[nodiscard]] static bool fits(const Request& request, const Answer& answer);
-  // A response before its request: either the capture is out of order, or it belongs to an earlier
-  // request.
+  // A response before its request, or before the acknowledgement of its request: either the capture
+  // is out of order, or it belongs to an earlier request.
   [[nodiscard]] bool precedes_request(const Request& request, const Answer& answer) const {
-    return out_of_step_ && request.seen && answer.frame < request.frame;
+    const bool unreceived = received_ != 0 && received_ < request.position;
+    return out_of_step_ && request.seen && (answer.frame < request.frame || unreceived);
   }
   [[nodiscard]] bool requests_may_be_missing() const;
+  // Returns whether a pause shows that nothing is under way before this request.
+  [[nodiscard]] bool begins_anew(const Request& request) const;
+  void begin_in_step();
+  void count_request(const Request& request);
+  void count_answer(const Answer& answer);
   void remember(const Request& request);
   void look_for_shared_sinks(const Request& request);
   Request* in_order(const Answer& answer, bool& unexpected);
@@ -96,7 +117,13 @@ class RequestMatcher {
   std::uint64_t lost_answers_bytes_ = 0;   // since the last answer
   // Responses, since the last request, to requests that were lost.
   std::uint64_t answered_unseen_ = 0;
+  std::uint64_t unanswered_ = 0;  // of the requests that were seen, by their number only
+  // Frames of responses that are not counted for a request yet. Their requests may be reported later,
+  // because FPDUs were found later in that stream.
+  std::deque<std::uint64_t> answers_ahead_;
+  std::int64_t last_ns_ = 0;  // time of the last request or response; 0: none
   std::size_t depth_ = 0;
+  std::uint64_t received_ = 0;  // by the responder; 0: unknown
   bool uncertain_ = false;
   bool mid_stream_ = false;
   bool out_of_step_ = false;

@@ -232,8 +232,9 @@ function show_procedures() {
     element("span", { class: "quiet" }, "of calls and commands; a heading sorts")));
   const time = (name) => ({ name, number: true, value: (one) => one[name],
     cell: (one) => duration_text(one[name]) });
-  // Of the time that the caller waited: for credits, and for the answer.
-  const all = (one) => Math.max(1, one.server + one.transfer + one.waits + one.repeats);
+  // Of the time that the caller waited: before the call, and for the answer.
+  const all = (one) =>
+    Math.max(1, one.server + one.transfer + one.waits + one.repeats + one.held);
   const share = (name, key) => ({ name, number: true, value: (one) => one[key] / all(one),
     cell: (one) => (one[key] ? `${Math.round((one[key] * 100) / all(one))} %` : "") });
   sortable_table(section, { name: "procedures", few: 16, items: [...procedures], begin: [7, true],
@@ -246,7 +247,7 @@ function show_procedures() {
         cell: (one) => element("span", { class: "bad" }, one.failed || "") },
       time("p50"), time("p90"), time("p99"), time("max"), time("total"),
       share("server", "server"), share("data", "transfer"), share("not ready", "waits"),
-      share("repeats", "repeats"), time("client")] });
+      share("repeats", "repeats"), share("held back", "held"), time("client")] });
 }
 
 function mark_chosen() {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "capture/text/units.h"
@@ -29,10 +30,14 @@ std::string waits_text(const TimeParts& parts) {
                         parts.lost_before_capture ? " that were lost before the capture" : "",
                         parts.repeated_frame);
   }
-  if (parts.credits_ns > 0) {
-    text += fmt::format("; before the call its sender waited up to {} for a credit",
-                        duration_text(parts.credits_ns));
-  }
+  const auto held = [&text](std::int64_t time_ns, std::string_view what) {
+    if (time_ns <= 0) return;
+    text += fmt::format("; before the call its sender waited up to {} {}", duration_text(time_ns),
+                        what);
+  };
+  held(parts.credits_ns, "for a credit");
+  held(parts.queue_ns, "because the queue was full");
+  held(parts.slots_ns, "for a free slot of the session");
   return text;
 }
 
@@ -95,6 +100,20 @@ std::string story_of(const Operation& operation, const TimeParts& parts,
          tcp_text(connections, operation.connection, parts.server_ns);
 }
 
+// An answer that waits for credits of SMB Direct waits for the receives of the other side, which is
+// not the server's time.
+void note_limits(const StorageCommand::Timing& timing, TimeParts& parts) {
+  parts.client_ns = timing.idle_ns;
+  parts.credits_ns = timing.credits_ns;
+  parts.queue_ns = timing.queue_ns;
+  const std::int64_t waited_ns =
+      std::min(timing.receives_ns, std::max<std::int64_t>(0, parts.server_ns));
+  if (waited_ns <= 0) return;
+  parts.receives_ns += waited_ns;
+  parts.server_ns -= waited_ns;
+  parts.ready_frame = std::max(parts.ready_frame, timing.receives_frame);
+}
+
 }  // namespace
 
 TimeParts& TimeParts::operator+=(const TimeParts& other) {
@@ -103,6 +122,8 @@ TimeParts& TimeParts::operator+=(const TimeParts& other) {
   repeats_ns += other.repeats_ns;
   server_ns += other.server_ns;
   credits_ns += other.credits_ns;
+  queue_ns += other.queue_ns;
+  slots_ns += other.slots_ns;
   client_ns += other.client_ns;
   return *this;
 }
@@ -158,6 +179,7 @@ void ExchangeTimes::add(const Rpc& rpc) {
   TimeParts parts = parts_of(rpc.connection, rpc.call->first.time_ns, rpc.latency_ns,
                              rpc.transfer_from_ns, rpc.transfer_ns);
   parts.credits_ns = rpc.credits_ns;
+  parts.slots_ns = rpc.slots_ns;
   parts.client_ns = rpc.idle_ns;
   count(describe(rpc), rpc.latency_ns, parts, !succeeded(rpc));
   if (!is_slow(rpc.latency_ns)) return;
@@ -176,7 +198,7 @@ void ExchangeTimes::add(const StorageCommand& command) {
   if (command.latency_ns < 0) return;
   TimeParts parts = parts_of(command.connection, command.request->time_ns, command.latency_ns,
                              command.timing.transfer_from_ns, command.transfer_ns);
-  parts.client_ns = command.timing.idle_ns;
+  note_limits(command.timing, parts);
   count(describe(command), command.latency_ns, parts,
         command.outcome == StorageCommand::Outcome::failed);
   if (!is_slow(command.latency_ns)) return;

@@ -22,13 +22,19 @@ struct TimeParts {
   std::int64_t receives_ns = 0;  // until a receiver was ready: RNR NAKs, a closed TCP window
   std::int64_t repeats_ns = 0;   // until packets had been sent again
   std::int64_t server_ns = 0;    // the rest, which is the responder's
-  std::int64_t credits_ns = 0;   // before it began, because the caller had no credits left
-  std::int64_t client_ns = 0;    // before it began, while the caller had nothing outstanding
+  // Before it began: because the caller had no credits left, because its queue was full (NVMe), or
+  // because no slot of its session was free (NFS 4.1 and later). These do not overlap.
+  std::int64_t credits_ns = 0;
+  std::int64_t queue_ns = 0;
+  std::int64_t slots_ns = 0;
+  std::int64_t client_ns = 0;  // before it began, while the caller had nothing outstanding
   // Of a single exchange: the frames with which it went on after the waits; 0 without one.
   std::uint64_t ready_frame = 0;
   std::uint64_t repeated_frame = 0;
   bool lost_before_capture = false;  // the capture has the repetition only
 
+  // Before it began, because of a limit of its protocol.
+  [[nodiscard]] std::int64_t held_ns() const { return credits_ns + queue_ns + slots_ns; }
   TimeParts& operator+=(const TimeParts& other);
 };
 

@@ -115,8 +115,9 @@ void write_procedures(JsonLine& line, const ExchangeTimes& times) {
     line.number("total", one->total_ns);
     const TimeParts& parts = one->parts;
     line.number("transfer", parts.transfer_ns).number("server", parts.server_ns);
-    line.number("waits", parts.receives_ns + parts.credits_ns);
-    line.number("credits", parts.credits_ns).number("repeats", parts.repeats_ns);
+    line.number("waits", parts.receives_ns).number("held", parts.held_ns());
+    line.number("credits", parts.credits_ns).number("queue", parts.queue_ns);
+    line.number("slots", parts.slots_ns).number("repeats", parts.repeats_ns);
     line.number("client", parts.client_ns).close();
   }
   line.close(']');

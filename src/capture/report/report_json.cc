@@ -187,7 +187,8 @@ void write_connection_json(fmt::memory_buffer& out, const Connection& connection
 void add_parts(JsonLine& line, const TimeParts& parts) {
   line.number("transfer_ns", parts.transfer_ns).number("server_ns", parts.server_ns);
   line.number("receives_ns", parts.receives_ns).number("repeats_ns", parts.repeats_ns);
-  line.number("credits_ns", parts.credits_ns).number("client_ns", parts.client_ns);
+  line.number("credits_ns", parts.credits_ns).number("queue_ns", parts.queue_ns);
+  line.number("slots_ns", parts.slots_ns).number("client_ns", parts.client_ns);
 }
 
 // The procedures, and the slowest exchanges if they were wanted.

@@ -430,21 +430,22 @@ void TextReport::connection(const Connection& connection, const Results& results
 }
 
 // Prints the procedures that cost the most time. The shares are of the time that the caller waited,
-// for credits and for the answers; the time of the client is that before the calls.
+// before the calls and for the answers; the time of the client is that before the calls in which it
+// did not wait.
 void TextReport::procedures(const ExchangeTimes& times) {
   constexpr std::size_t shown = 16;
   constexpr const char* row =
-      "  {:<52} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7} {:>6} {:>9} {:>8} {:>9}";
+      "  {:<52} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7} {:>6} {:>9} {:>8} {:>9} {:>9}";
   const auto all = times.procedures();
   if (all.empty()) return;
   print("\nWhere the time went:\n");
   print(row, "", "count", "p50", "p90", "p99", "max", "total", "server", "data", "not ready",
-        "repeats", "client");
+        "repeats", "held back", "client");
   print("\n");
   for (std::size_t i = 0; i < std::min(all.size(), shown); ++i) {
     const ProcedureTimes& one = *all[i];
     const TimeParts& parts = one.parts;
-    const std::int64_t all_ns = one.total_ns + parts.credits_ns;
+    const std::int64_t all_ns = one.total_ns + parts.held_ns();
     const auto share = [all_ns](std::int64_t ns) {
       const bool none = ns <= 0 || all_ns <= 0;
       return none ? std::string() : fmt::format("{} %", (ns * 100 + all_ns / 2) / all_ns);
@@ -453,8 +454,8 @@ void TextReport::procedures(const ExchangeTimes& times) {
         row, one.name, one.latency.count(), duration_text(one.latency.percentile(50)),
         duration_text(one.latency.percentile(90)), duration_text(one.latency.percentile(99)),
         duration_text(one.latency.max()), duration_text(one.total_ns), share(parts.server_ns),
-        share(parts.transfer_ns), share(parts.receives_ns + parts.credits_ns),
-        share(parts.repeats_ns), parts.client_ns > 0 ? duration_text(parts.client_ns) : "");
+        share(parts.transfer_ns), share(parts.receives_ns), share(parts.repeats_ns),
+        share(parts.held_ns()), parts.client_ns > 0 ? duration_text(parts.client_ns) : "");
     line.resize(line.find_last_not_of(' ') + 1);
     print("{}\n", line);
   }

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "capture/rpc/nfs4_table.h"
 #include "capture/rpc/nfs_decode.h"
 #include "wire/rpc.h"
 #include "wire/xdr.h"
@@ -60,9 +61,8 @@ void read_credential(Rpc& rpc, const wire::RpcAuth& auth, Gss& gss) {
   if (credential->service == wire::GssService::privacy) rpc.gss = GssProtection::privacy;
 }
 
-// Decodes the header of the call and returns its size, or 0 if it is damaged.
-std::size_t decode_call_header(Rpc& rpc, Gss& gss) {
-  const Assembled& message = rpc.call->message;
+// Decodes the header of a call and returns its size, or 0 if it is damaged.
+std::size_t decode_call_header(const Assembled& message, Rpc& rpc, Gss& gss) {
   const auto call = wire::RpcCall::parse(message.bytes());
   // Missing bytes are zeros in the message, so a header with gaps could be parsed, but not trusted.
   if (!call || !message.whole(0, call->size())) return 0;
@@ -78,7 +78,7 @@ std::size_t decode_call_header(Rpc& rpc, Gss& gss) {
 // cannot be decoded.
 void decode_call(Rpc& rpc, Gss& gss) {
   const Assembled& message = rpc.call->message;
-  const std::size_t header_bytes = decode_call_header(rpc, gss);
+  const std::size_t header_bytes = decode_call_header(message, rpc, gss);
   if (header_bytes == 0 || !is_nfs(rpc)) return;
   const auto begin = body_begin(message, header_bytes, gss);
   rpc.nfs.emplace();
@@ -146,7 +146,7 @@ void decode_reply(Rpc& rpc, const Gss& gss, ExchangeFaults& faults) {
 
 void decode_header(Rpc& rpc) {
   Gss gss;
-  if (rpc.call) decode_call_header(rpc, gss);
+  if (rpc.call) decode_call_header(rpc.call->message, rpc, gss);
 }
 
 ExchangeFaults decode_exchange(Rpc& rpc) {
@@ -155,6 +155,50 @@ ExchangeFaults decode_exchange(Rpc& rpc) {
   if (rpc.call) decode_call(rpc, gss);
   if (rpc.reply && !rpc.error) decode_reply(rpc, gss, faults);
   return faults;
+}
+
+// The credential was decoded before, and is read again because an Rpc does not keep it.
+std::optional<NfsSession> session_of_call(const Rpc& rpc) {
+  if (rpc.program != nfs_program || rpc.version != 4 || rpc.procedure != compound) return {};
+  Rpc copy_of_header;
+  Gss gss;
+  const Assembled& message = rpc.call->message;
+  const std::size_t header_bytes = decode_call_header(message, copy_of_header, gss);
+  const auto begin = header_bytes == 0 ? std::nullopt : body_begin(message, header_bytes, gss);
+  if (!begin) return {};
+  wire::XdrReader in(message.bytes().subspan(*begin));
+  in.opaque();
+  const std::uint32_t minor = in.u32();
+  if (minor == 0 || in.u32() == 0 || in.u32() != nfs4::sequence) return {};
+  constexpr std::size_t id_bytes = 16;
+  const Bytes id = in.fixed(id_bytes);
+  NfsSession session{.id = {id.begin(), id.end()},
+                     .sequence = in.u32(),
+                     .slot = in.u32(),
+                     .highest_slot = in.u32()};
+  if (!in.ok() || !message.whole(*begin, *begin + in.position())) return {};
+  return session;
+}
+
+std::optional<std::uint32_t> slots_of_reply(const Rpc& rpc, const Assembled& reply) {
+  Rpc copy_of_header;
+  Gss gss;
+  if (!rpc.call || decode_call_header(rpc.call->message, copy_of_header, gss) == 0) return {};
+  const auto header = wire::RpcReply::parse(reply.bytes());
+  if (!header || header->status != wire::RpcStatus::success) return {};
+  const auto begin = body_begin(reply, header->size(), gss);
+  if (!begin) return {};
+  wire::XdrReader in(reply.bytes().subspan(*begin));
+  in.u32();  // status of the whole
+  in.opaque();
+  if (in.u32() == 0 || in.u32() != nfs4::sequence || in.u32() != 0) return {};
+  constexpr std::size_t id_bytes = 16;
+  in.fixed(id_bytes);
+  for (int skipped = 0; skipped < 3; ++skipped) in.u32();  // sequence, slot, highest slot
+  const std::uint32_t target = in.u32();
+  if (!in.ok() || !reply.whole(*begin, *begin + in.position())) return {};
+  constexpr std::uint32_t most = 0xFFFF;
+  return target < most ? std::optional(target + 1) : std::nullopt;
 }
 
 }  // namespace weft::capture

@@ -131,7 +131,7 @@ void RpcTracker::Work::on_call(const Origin& origin, State& state, RpcMessage me
   check_call_chunks(report_, call.rpc, memory);
   // A reply that is late or lost makes an answered call seem open.
   if (!state.reordered && !state.lacks.packets) check_credits(call.rpc, caller);
-  note_waits(state, caller, call.rpc);
+  note_waits(state, caller, call);
   memory.process_call(call.rpc.call->lists, call.number);
   charge(call, call.rpc.call->lists);
   if (!state.early.empty()) replay_early(state, call);  // this may answer the call
@@ -140,14 +140,16 @@ void RpcTracker::Work::on_call(const Origin& origin, State& state, RpcMessage me
 }
 
 // Notes why the call did not come earlier, as far as the capture shows it.
-void RpcTracker::Work::note_waits(const State& state, Caller& caller, Rpc& rpc) {
+void RpcTracker::Work::note_waits(const State& state, Caller& caller, Call& call) {
+  Rpc& rpc = call.rpc;
   const Stamp& called = rpc.call->first;
+  const LimitWait for_slot = slots_.on_call(rpc, state.lacks.anything, call.slot);
   const auto idle_since_ns = std::exchange(caller.idle_since_ns, {});
   if (state.lacks.anything) return;
   if (idle_since_ns) rpc.idle_ns = std::max<std::int64_t>(0, called.time_ns - *idle_since_ns);
-  const std::int64_t waited_ns = caller.waits.waits().total_ns;
-  caller.waits.sent(called, none_left(caller));
-  rpc.credits_ns = caller.waits.waits().total_ns - waited_ns;
+  const LimitWait for_credit = caller.waits.sent(called, none_left(caller));
+  rpc.credits_ns = for_credit.ns();
+  rpc.slots_ns = joined_ns(for_credit, for_slot) - rpc.credits_ns;
 }
 
 // RFC 8166 §3.3.1: checks the number of open calls. A grant may shrink while calls are under way,
@@ -206,6 +208,8 @@ void RpcTracker::Work::on_reply(const Origin& origin, State& state, ReplyMessage
   if (open != caller.open.end()) {
     if (!caller.matched) drop_early_before_match(state, other(origin.side));
     const Stamp replied = reply.message.first;
+    const Call& call = open->second;
+    if (call.slot) slots_.on_reply(call.rpc, *call.slot, reply.body, replied);
     answer(state, caller, open->second, std::move(reply));
     if (!state.lacks.anything) caller.waits.given(replied, none_left(caller));
     return;
@@ -330,7 +334,7 @@ void RpcTracker::Work::report_answered(State& state, Answered& answered) {
   lacks.anything = lacks.anything || state.cut[0] || state.cut[1];
   lacks.requests = rpc.call->first.frame < state.unassigned_frame[index_of(rpc.caller)];
   check_read_traffic(report_, rpc, memory, call.number, lacks);
-  if (!state.is_before_both(rpc.call->first.frame)) check_messages(report_, rpc, lacks);
+  if (!state.is_before_both(rpc)) check_messages(report_, rpc, lacks);
   check_exchange(report_, rpc, faults);
   sink_->on_rpc(rpc);
   memory.remove_call(call.number);
@@ -402,6 +406,7 @@ void RpcTracker::Work::forget_answered(Caller& caller) {
 void RpcTracker::Work::give_up(State& state, Caller& caller, std::uint32_t xid) {
   const auto found = caller.open.find(xid);
   Call& call = found->second;
+  if (call.slot) slots_.give_up(*call.slot);
   complete_call(state, call, call.rpc.caller);
   decode_exchange(call.rpc);
   if (!call.answered_before) {
@@ -413,7 +418,7 @@ void RpcTracker::Work::give_up(State& state, Caller& caller, std::uint32_t xid) 
                           may_be_answered_later(call.rpc.call->first.time_ns, latest_ns_);
     // Or it was reported before the call, because the direction of the caller was recognised late.
     const bool came = std::ranges::find(caller.replied_alone, xid) != caller.replied_alone.end();
-    const bool is_before = state.is_before_both(call.rpc.call->first.frame);
+    const bool is_before = state.is_before_both(call.rpc);
     if (!state.cut[index_of(responder)] && !may_come && !came && !is_before) {
       const std::uint64_t gap_frame = state.gap_frame[index_of(responder)];
       const bool hidden =

@@ -297,6 +297,7 @@ void RpcTracker::Work::on_message(const Origin& origin, State& state,
     // One message decides for the rest of the connection, so a message with gaps proves nothing.
     if (!view || !message.whole || !proves_rpc_rdma(*view)) return;
     state.recognised = true;
+    state.unkept_frame = state.latest_frame;
   }
   if (view && (message.assembled == nullptr || message.assembled->whole(0, view->size()))) {
     on_header(origin, state, message, *view);

@@ -2,6 +2,7 @@
 // files.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +18,7 @@
 #include "capture/rpc/early_traffic.h"
 #include "capture/rpc/rpc_checks.h"
 #include "capture/rpc/send_assembly.h"
+#include "capture/rpc/session_slots.h"
 #include "weft/capture/connection_map.hpp"
 #include "weft/capture/rpc_tracker.hpp"
 #include "wire/rpc.h"
@@ -51,6 +53,7 @@ class RpcTracker::Work {
     std::size_t charged_bytes = 0;     // bytes charged to RpcLimits::call_bytes
     std::vector<ChunkLists> attempts;  // the chunk lists of the call and of its retransmissions
     bool answered_before = false;      // an equal call was answered before
+    std::optional<SessionSlot> slot;   // of NFS 4.1 and later
   };
   // The calls of one side of a connection.
   struct Caller {
@@ -109,7 +112,7 @@ class RpcTracker::Work {
 
   void complete_call(State& state, Call& call, Side owner);
   void give_up(State& state, Caller& caller, std::uint32_t xid);
-  static void note_waits(const State& state, Caller& caller, Rpc& rpc);
+  void note_waits(const State& state, Caller& caller, Call& call);
   void check_credits(const Rpc& rpc, const Caller& caller);
   static bool none_left(const Caller& caller) {
     return caller.grant != 0 && caller.open.size() >= caller.grant;
@@ -131,6 +134,7 @@ class RpcTracker::Work {
   Reassembly memory_;
   Budget send_budget_;
   Budget early_budget_;
+  SessionSlots slots_;
   ConnectionMap<State> connections_;
   CallNumber next_call_ = 1;
   std::size_t open_calls_ = 0;  // of all callers, like the next two
@@ -169,6 +173,10 @@ struct RpcTracker::Work::State {
   // not. A connection that was open before the capture begins so.
   std::array<std::uint64_t, 2> first_frame{};
   std::array<bool, 2> begins_with_gap{};
+  std::array<std::uint64_t, 2> latest_frame{};
+  // By sender: its latest frame when the first RPC was recognised. Where FPDUs were found in its
+  // stream earlier than in that of the caller, what it sent up to there was not kept for calls.
+  std::array<std::uint64_t, 2> unkept_frame{};
   bool reordered = false;  // the capture has a packet of the connection later than it was sent
   EarlyTraffic early;
   std::vector<Answered> settling;
@@ -178,6 +186,8 @@ struct RpcTracker::Work::State {
   void see(const Origin& origin) {
     std::uint64_t& first = first_frame[index_of(origin.side)];
     if (first == 0) first = origin.stamp.frame;
+    std::uint64_t& latest = latest_frame[index_of(origin.side)];
+    latest = std::max(latest, origin.stamp.frame);
   }
   // Returns whether the frame comes before both sides could be decoded.
   [[nodiscard]] bool is_before_both(std::uint64_t frame) const {
@@ -185,6 +195,12 @@ struct RpcTracker::Work::State {
       return begins_with_gap[side] && (first_frame[side] == 0 || frame < first_frame[side]);
     };
     return is_before(0) || is_before(1);
+  }
+  // Returns the same for a call, to which the responder may have answered before RPCs were
+  // recognised.
+  [[nodiscard]] bool is_before_both(const Rpc& rpc) const {
+    const std::uint64_t frame = rpc.call->first.frame;
+    return is_before_both(frame) || frame < unkept_frame[index_of(other(rpc.caller))];
   }
 };
 

@@ -168,13 +168,19 @@ std::string_view command_name(Bytes bytes, std::uint8_t opcode,
   return *queue == 0 ? name_of(admin_commands, opcode) : name_of(io_commands, opcode);
 }
 
+// The queue of a Connect command. Its size is counted from 0.
+std::optional<NvmeQueue> queue_in(Bytes bytes) {
+  const auto queue = field_le<std::uint16_t>(bytes, 42);
+  const auto last_entry = field_le<std::uint16_t>(bytes, 44);
+  if (!queue || !last_entry) return std::nullopt;
+  return NvmeQueue{*queue, std::uint32_t{*last_entry} + 1};
+}
+
 void add_fabrics_subject(Bytes bytes, StorageCommand& command) {
   const std::uint8_t type = field_8(bytes, 4).value_or(0xFF);
   if (type == fabrics_connect) {
-    const auto queue = field_le<std::uint16_t>(bytes, 42);
-    const auto last_entry = field_le<std::uint16_t>(bytes, 44);
-    if (queue && last_entry) {
-      command.subject = fmt::format("queue {}, {} entries", *queue, *last_entry + 1);
+    if (const auto queue = queue_in(bytes)) {
+      command.subject = fmt::format("queue {}, {} entries", queue->number, queue->entries);
     }
   } else if (name_of(fabrics_commands, type).starts_with("property")) {
     if (const auto offset = field_le<std::uint32_t>(bytes, 44)) {
@@ -246,6 +252,10 @@ bool is_nvme_connect(const StorageBytes& message) {
   return may_be_nvme_command(message) && field_8(bytes, 0) == fabrics_opcode &&
          field_8(bytes, 4) == fabrics_connect &&
          field_le<std::uint16_t>(bytes, 40) == record_format;
+}
+
+std::optional<NvmeQueue> nvme_connected_queue(const StorageBytes& message) {
+  return is_nvme_connect(message) ? queue_in(message.bytes) : std::nullopt;
 }
 
 std::optional<std::uint16_t> nvme_requested_queue(Bytes private_data) {

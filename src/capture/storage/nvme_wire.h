@@ -13,6 +13,13 @@ namespace weft::capture {
 [[nodiscard]] bool may_be_nvme_command(const StorageBytes& message);
 // Whether the message is a Connect command, which is the first one on each queue.
 [[nodiscard]] bool is_nvme_connect(const StorageBytes& message);
+// The queue that a Connect command creates.
+struct NvmeQueue {
+  std::uint16_t number = 0;
+  std::uint32_t entries = 0;
+};
+// Returns it, if the message is a Connect command and has these fields.
+[[nodiscard]] std::optional<NvmeQueue> nvme_connected_queue(const StorageBytes& message);
 // Returns the queue that the host names in the private data of its connection request (NVM Express
 // RDMA Transport 1.0, figure 3); nullopt if they are of another format. Zeros at their end may be
 // missing.

@@ -47,6 +47,9 @@ class SmbStream {
     if (transfer.remaining == 0) end(take);
   }
 
+  // Returns whether the next transfer continues a chain.
+  [[nodiscard]] bool is_open() const { return open_; }
+
  private:
   template <typename Take>
   void end(Take take) {

@@ -69,7 +69,7 @@ enum class Code : std::uint16_t {
 };
 
 constexpr CodeName smb2_commands[] = {
-    {0, "SMB2 NEGOTIATE"},      {1, "SMB2 SESSION_SETUP"},   {2, "SMB2 LOGOFF"},
+    {0, smb2_negotiate},        {1, "SMB2 SESSION_SETUP"},   {2, "SMB2 LOGOFF"},
     {3, "SMB2 TREE_CONNECT"},   {4, "SMB2 TREE_DISCONNECT"}, {5, "SMB2 CREATE"},
     {6, "SMB2 CLOSE"},          {7, "SMB2 FLUSH"},           {8, "SMB2 READ"},
     {9, "SMB2 WRITE"},          {10, "SMB2 LOCK"},           {11, "SMB2 IOCTL"},
@@ -244,6 +244,16 @@ std::optional<SmbTransfer> decode_smb_direct(const StorageBytes& message, Messag
   return std::nullopt;
 }
 
+std::optional<SmbDirectCredits> smb_direct_credits(const StorageBytes& message) {
+  const Bytes bytes = message.bytes;
+  if (is_negotiate_request(message)) return std::nullopt;
+  if (is_negotiate_response(message)) {
+    return SmbDirectCredits{.granted = le16(bytes, 10), .opens = true};
+  }
+  if (bytes.size() < empty_transfer_bytes) return std::nullopt;
+  return SmbDirectCredits{.granted = le16(bytes, 2), .has_data = le32(bytes, 16) > 0};
+}
+
 Smb2Message decode_smb2(Bytes chain, MessageCounts& counts) {
   Smb2Message out;
   const std::uint32_t magic = le32(chain, 0);
@@ -254,6 +264,9 @@ Smb2Message decode_smb2(Bytes chain, MessageCounts& counts) {
   const std::uint32_t flags = le32(chain, 16);
   const std::uint32_t next = le32(chain, 20);
   ++counts[name_of(smb2_commands, number)];
+  out.readable = true;
+  out.credits_charged = le16(chain, 6);
+  out.credits_granted = (flags & flag_response) != 0 ? le16(chain, 14) : std::uint16_t{0};
   if (next >= header_bytes && next < chain.size()) out.next = next;
   const Bytes message = out.next == 0 ? chain : chain.first(out.next);
   const Code code{number};

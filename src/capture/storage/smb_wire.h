@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "capture/storage/storage_message.h"
 
@@ -25,6 +26,18 @@ struct SmbTransfer {
 [[nodiscard]] std::optional<SmbTransfer> decode_smb_direct(const StorageBytes& message,
                                                            MessageCounts& counts);
 
+// What a message of SMB Direct says about credits. All but the two of the negotiation use one.
+struct SmbDirectCredits {
+  std::uint16_t granted = 0;  // to the other side
+  bool opens = false;         // a Negotiate Response, with which the count begins
+  bool has_data = false;      // a transfer with a piece of an SMB message
+};
+// Returns nullopt for a Negotiate Request, and if the fields were not captured.
+[[nodiscard]] std::optional<SmbDirectCredits> smb_direct_credits(const StorageBytes& message);
+
+// The name of the command with which SMB 2 begins on a connection.
+inline constexpr std::string_view smb2_negotiate = "SMB2 NEGOTIATE";
+
 // The sixteen bytes with which SMB 2 identifies an open file.
 using SmbFileId = std::array<std::byte, 16>;
 
@@ -35,6 +48,9 @@ struct Smb2Message {
   std::optional<SmbFileId> file;  // that the command uses, or that the answer to a CREATE opened
   bool uses_last_file = false;    // the file that the chain has opened before
   std::size_t next = 0;           // of the chain: where the next message begins; 0: nowhere
+  bool readable = false;          // it has a whole header that is not encrypted
+  std::uint16_t credits_charged = 0;  // by a request; 0 means one
+  std::uint16_t credits_granted = 0;  // by a response
 };
 
 // Decodes the first message of `chain`, and counts it. Encrypted messages only count.

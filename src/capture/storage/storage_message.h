@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "capture/findings/allowance.h"
 #include "weft/bytes.hpp"
 #include "weft/capture/storage.hpp"
 
@@ -28,6 +29,7 @@ struct StorageAnswer {
   bool failed = false;
   bool interim = false;  // the final answer follows
   std::string text;
+  LimitWait waited{};  // its sender waited for credits
 };
 
 // A command, an answer, or neither: a message that only counts.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "capture/rpc/send_assembly.h"
+#include "capture/storage/command_limits.h"
 #include "capture/storage/iser_wire.h"
 #include "capture/storage/nvme_wire.h"
 #include "capture/storage/open_commands.h"
@@ -38,6 +39,8 @@ struct Conversation {
   OpenCommands open;
   std::optional<std::int64_t> idle_since_ns;  // since the last answer, while no command is open
   std::optional<std::uint16_t> queue;  // NVMe: by the connection request and the Connect command
+  SubmissionQueue submissions;         // NVMe
+  SmbCredits credits;                  // SMB
   std::array<SmbStream, 2> streams;    // SMB, by side
   SmbFiles files;
 };
@@ -54,6 +57,14 @@ StorageBytes known_part(const SendAssembly::Message& message) {
                               ? message.bytes.size()
                               : std::min<std::size_t>(message.bytes.size(), flaws.front().begin);
   return {message.bytes.first(end), message.bytes.size()};
+}
+
+// The answer was not ready before the command had come.
+void note_wait(const LimitWait& waited, StorageCommand& command) {
+  const std::int64_t from_ns = std::max(waited.from_ns, command.request->time_ns);
+  if (waited.to_ns <= from_ns) return;
+  command.timing.receives_ns += waited.to_ns - from_ns;
+  command.timing.receives_frame = waited.frame;
 }
 
 }  // namespace
@@ -73,6 +84,7 @@ class StorageTracker::Work {
       known->conversation->open.note_transfer(key, origin.stamp);
     }
   }
+  void on_gap(const Origin& origin);
   void close(ConnectionId id);
   void forget(ConnectionId id);
   void finish() {
@@ -91,6 +103,8 @@ class StorageTracker::Work {
 
   void recognise(State& state, const Origin& origin, const SendPart& part);
   void on_message(Conversation& talk, const Origin& origin, const SendAssembly::Message& message);
+  void on_nvme(Conversation& talk, const Origin& origin, const Extent& extent,
+               const StorageBytes& bytes);
   void on_transfer(Conversation& talk, const Origin& origin, const Extent& extent,
                    const StorageBytes& bytes);
   void on_chain(Conversation& talk, const Origin& origin, const Extent& extent, Bytes chain);
@@ -150,9 +164,7 @@ void StorageTracker::Work::on_message(Conversation& talk, const Origin& origin,
   MessageCounts& counts = talk.traffic.messages;
   switch (talk.traffic.protocol) {
     case StorageProtocol::nvme:
-      add(talk, origin, extent,
-          origin.side == talk.requester ? decode_nvme_command(bytes, talk.queue, counts)
-                                        : decode_nvme_completion(bytes, counts));
+      on_nvme(talk, origin, extent, bytes);
       break;
     case StorageProtocol::smb_direct:
       on_transfer(talk, origin, extent, bytes);
@@ -166,23 +178,59 @@ void StorageTracker::Work::on_message(Conversation& talk, const Origin& origin,
   }
 }
 
+// --- NVMe ----------------------------------------------------------------------------------------
+
+void StorageTracker::Work::on_nvme(Conversation& talk, const Origin& origin, const Extent& extent,
+                                   const StorageBytes& bytes) {
+  MessageCounts& counts = talk.traffic.messages;
+  if (origin.side != talk.requester) {
+    add(talk, origin, extent, decode_nvme_completion(bytes, counts));
+    return talk.submissions.answered(extent.first, talk.open.size());
+  }
+  StorageMessage message = decode_nvme_command(bytes, talk.queue, counts);
+  if (const auto queue = nvme_connected_queue(bytes)) {
+    talk.submissions.connect(*queue, extent.first);
+  }
+  if (message.command) {
+    StorageCommand& command = *message.command;
+    command.timing.queue_ns = talk.submissions.sent(extent.first, talk.open.size()).ns();
+  }
+  add(talk, origin, extent, std::move(message));
+}
+
 // --- SMB -----------------------------------------------------------------------------------------
 
 void StorageTracker::Work::on_transfer(Conversation& talk, const Origin& origin,
                                        const Extent& extent, const StorageBytes& bytes) {
   const auto transfer = decode_smb_direct(bytes, talk.traffic.messages);
+  SmbStream& stream = talk.streams[index_of(origin.side)];
+  if (const auto credits = smb_direct_credits(bytes)) {
+    talk.credits.on_direct(index_of(origin.side), extent.first, *credits, !stream.is_open());
+  }
   if (!transfer) return;
-  talk.streams[index_of(origin.side)].add(
-      *transfer, extent, limits_.message_bytes,
-      [&](const Extent& whole, Bytes chain) { on_chain(talk, origin, whole, chain); });
+  stream.add(*transfer, extent, limits_.message_bytes,
+             [&](const Extent& whole, Bytes chain) { on_chain(talk, origin, whole, chain); });
 }
 
 void StorageTracker::Work::on_chain(Conversation& talk, const Origin& origin, const Extent& extent,
                                     Bytes chain) {
   std::string last_file;  // that the chain opens: later messages of the chain may use it
+  LimitWait within;
+  LimitWait before = talk.credits.take_transfers(index_of(origin.side), within);
   for (std::size_t next = 1; next != 0;) {
     Smb2Message message = decode_smb2(chain, talk.traffic.messages);
     next = message.next;
+    const bool granted = message.message.answer.has_value();  // by the whole message
+    const LimitWait smb2 = talk.credits.on_message(message, granted ? extent.last : extent.first);
+    // The first message of the chain has waited for all.
+    if (message.message.command) {
+      StorageCommand::Timing& timing = message.message.command->timing;
+      timing.credits_ns = joined_ns(std::exchange(before, {}), smb2);
+      timing.receives_ns = within.ns();
+      timing.receives_frame = std::exchange(within, {}).frame;
+    } else if (message.message.answer) {
+      message.message.answer->waited = std::exchange(before, {});
+    }
     on_smb2(talk, origin, extent, message, last_file);
     chain = chain.subspan(next);
   }
@@ -282,6 +330,7 @@ void StorageTracker::Work::complete(Conversation& talk, const Origin& origin, co
     // The clocks of two captures may differ a little.
     command.latency_ns = std::max<std::int64_t>(0, extent.first.time_ns - command.request->time_ns);
     command.transfer_ns = std::min(command.transfer_ns, command.latency_ns);
+    note_wait(answer.waited, command);
     if (talk.open.size_without_interim() == 0) talk.idle_since_ns = extent.first.time_ns;
   }
   command.answer = extent.first;
@@ -307,6 +356,14 @@ void StorageTracker::Work::report_oldest(Conversation& talk) {
 void StorageTracker::Work::report_open(State& state) {
   if (!state.conversation) return;
   while (state.conversation->open.size() > 0) report_oldest(*state.conversation);
+}
+
+// Commands, answers or grants may be missing, so the limits are unknown from here on.
+void StorageTracker::Work::on_gap(const Origin& origin) {
+  State* known = states_.find(origin.connection);
+  if (known == nullptr || !known->conversation) return;
+  known->conversation->submissions.lose();
+  known->conversation->credits.lose();
 }
 
 void StorageTracker::Work::close(ConnectionId id) {
@@ -345,6 +402,10 @@ void StorageTracker::on_read_request(const Origin& origin, const ReadRequest& re
 
 void StorageTracker::on_read_part(const Origin& origin, const ReadPart& part) {
   if (part.known) work_->note_transfer(origin, part.key);
+}
+
+void StorageTracker::on_gap(const Origin& origin, const Gap& /*gap*/) {
+  work_->on_gap(origin);
 }
 
 void StorageTracker::on_close(ConnectionId connection) {
