@@ -13,7 +13,7 @@ DissectOutput::DissectOutput(capture::Analysis& analysis, const capture::Selecti
       severity_(severity),
       report_(report),
       quality_(analysis),
-      rpcs_(*this),
+      rpcs_(*this, {}, &analysis.connections()),
       storage_(analysis.connections(), *this),
       waits_(analysis.connections()),
       times_(analysis.connections(), waits_, wanted.slowest),

@@ -21,8 +21,8 @@ constexpr std::int64_t retransmission_ns = 20'000'000;
 struct Conversation {
   MadeCapture capture;
   std::size_t handshake_packets = 0;
-  // Packets that open connections. Nothing of a connection follows before they have arrived, so
-  // none of them is sent again after that.
+  // Packets that open or close connections. Nothing of a connection follows before they have arrived,
+  // so none of them is sent again after that; and nothing is sent again after a connection is closed.
   std::vector<bool> opening{};
 };
 
@@ -93,14 +93,14 @@ inline Damaged damaged(const Conversation& made, const Damage& damage, Random& r
     out.capture.back().time_ns = std::max(out.capture.back().time_ns, now_ns);
   };
   for (std::size_t i = 0; i < made.capture.size(); ++i) {
-    while (!repetitions.empty() && repetitions.front().first <= i) {
+    const bool opens = !made.opening.empty() && made.opening[i];
+    while (!repetitions.empty() && (repetitions.front().first <= i || opens)) {
       late_ns += retransmission_ns;
       add(repetitions.front().second);
       repetitions.erase(repetitions.begin());
     }
     const MadePacket& packet = made.capture[i];
     const bool fixed = i < made.handshake_packets;
-    const bool opens = !made.opening.empty() && made.opening[i];
     const bool before = !fixed && happens(random, damage.before_tap) && !opens;
     const bool after = !fixed && !before && happens(random, damage.after_tap) && !opens;
     const bool by_tap = !fixed && !before && !after && happens(random, damage.by_tap);

@@ -80,7 +80,7 @@ using Kinds = std::set<std::string_view>;
 RpcLog analysed(const MadeCapture& capture) {
   RpcLog log;
   Analysis analysis;
-  RpcTracker tracker(log);
+  RpcTracker tracker(log, {}, &analysis.connections());
   TrafficFindings findings(analysis.connections(), log);
   analysis.add_sink(tracker);
   analysis.add_sink(findings);
@@ -240,7 +240,10 @@ TEST_P(TapSweep, IsExactOrReported) {
   for (const Tap& tap : taps) {
     for (const Damage& damage : {Damage{}, Damage{.window = 8}, Damage{.by_tap = 100},
                                  Damage{.window = 64, .after_tap = 100}}) {
-      for (const std::uint64_t seed : weft::test::seeds(long_run ? 60 : 3)) {
+      std::vector<std::uint64_t> seeds = weft::test::seeds(long_run ? 60 : 3);
+      // These began where the reply to a call was recognised before the call.
+      if (seeds.size() > 1) seeds.insert(seeds.end(), {5, 50});
+      for (const std::uint64_t seed : seeds) {
         SCOPED_TRACE(testing::Message()
                      << weft::test::seed_trace(seed) << ", " << tap.name << ", window "
                      << damage.window << ", one of " << damage.by_tap << " lost by the capture, "

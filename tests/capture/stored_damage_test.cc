@@ -302,12 +302,6 @@ TEST_P(StoredDamage, CompleteMeansByteExact) {
       SCOPED_TRACE(testing::Message() << weft::test::seed_trace(seed) << ", " << change.name);
       Random random(seed);
       const MadeCapture altered = change.make(capture, random);
-      if (const char* dump = std::getenv("H20_DUMP"); dump && std::string(dump) == change.name) {
-        const Content file = pcap_file(altered);
-        std::FILE* f = std::fopen("/tmp/h20/dump.pcap", "wb");
-        std::fwrite(file.data(), 1, file.size(), f);
-        std::fclose(f);
-      }
       const Results seen(altered);
       const Alterations alterations(capture, sent, altered);
       expect_nothing_wrong(seen, all, {all.reported, seen.reported, alterations, most_moved});

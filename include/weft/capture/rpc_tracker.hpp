@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "weft/bytes.hpp"
+#include "weft/capture/connection.hpp"
 #include "weft/capture/reassembly.hpp"
 #include "weft/capture/rpc.hpp"
 #include "weft/capture/traffic.hpp"
@@ -54,8 +55,11 @@ struct RpcCounts {
 
 class WEFT_API RpcTracker final : public TrafficSink {
  public:
-  // `sink` must outlive this.
-  explicit RpcTracker(RpcSink& sink, const RpcLimits& limits = {});
+  // `sink` must outlive this, and so must `connections`, of the analysis that it is a sink of.
+  // Without them no finding about an RPC is left out because its connection of iWARP was open before
+  // the capture, and was recognised in one direction first.
+  explicit RpcTracker(RpcSink& sink, const RpcLimits& limits = {},
+                      const ConnectionTable* connections = nullptr);
   ~RpcTracker() override;
 
   void on_send(const Origin& origin, const SendPart& part) override;

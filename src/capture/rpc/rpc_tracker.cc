@@ -29,8 +29,8 @@ bool is_cut(const Assembled& bytes) {
 
 }  // namespace
 
-RpcTracker::RpcTracker(RpcSink& sink, const RpcLimits& limits)
-    : work_(std::make_unique<Work>(sink, limits)) {}
+RpcTracker::RpcTracker(RpcSink& sink, const RpcLimits& limits, const ConnectionTable* connections)
+    : work_(std::make_unique<Work>(sink, limits, connections)) {}
 RpcTracker::~RpcTracker() = default;
 
 void RpcTracker::on_send(const Origin& origin, const SendPart& part) {
@@ -85,9 +85,10 @@ RpcCounts RpcTracker::counts(ConnectionId connection) const {
   return work_->counts(connection);
 }
 
-RpcTracker::Work::Work(RpcSink& sink, const RpcLimits& limits)
+RpcTracker::Work::Work(RpcSink& sink, const RpcLimits& limits, const ConnectionTable* table)
     : sink_(&sink),
       limits_(limits),
+      table_(table),
       report_(sink),
       memory_(limits.open_bytes),
       send_budget_(open_send_bytes),
@@ -286,6 +287,12 @@ void RpcTracker::Work::end(ConnectionId connection, State& state) {
   memory_.reset(connection);
 }
 
+bool RpcTracker::Work::was_searched(ConnectionId connection) const {
+  const Connection* const known = table_ == nullptr ? nullptr : table_->find(connection);
+  return known != nullptr && known->transport == Transport::iwarp &&
+         known->beginning == Connection::Beginning::traffic;
+}
+
 // --- Messages ------------------------------------------------------------------------------------
 
 // Handles a whole Send: recognises the protocol, or reports a Send without an RPC-over-RDMA header
@@ -297,7 +304,7 @@ void RpcTracker::Work::on_message(const Origin& origin, State& state,
     // One message decides for the rest of the connection, so a message with gaps proves nothing.
     if (!view || !message.whole || !proves_rpc_rdma(*view)) return;
     state.recognised = true;
-    state.unkept_frame = state.latest_frame;
+    if (was_searched(origin.connection)) state.unkept_frame = state.latest_frame;
   }
   if (view && (message.assembled == nullptr || message.assembled->whole(0, view->size()))) {
     on_header(origin, state, message, *view);

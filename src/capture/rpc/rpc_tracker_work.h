@@ -28,7 +28,7 @@ namespace weft::capture {
 
 class RpcTracker::Work {
  public:
-  Work(RpcSink& sink, const RpcLimits& limits);
+  Work(RpcSink& sink, const RpcLimits& limits, const ConnectionTable* table);
 
   void on_send(const Origin& origin, const SendPart& part);
   void on_write(const Origin& origin, const WritePart& part);
@@ -128,8 +128,12 @@ class RpcTracker::Work {
   template <typename Count>
   void count(State& state, Count which);
 
+  // Returns whether FPDUs may have been found in one direction long before the other one.
+  [[nodiscard]] bool was_searched(ConnectionId connection) const;
+
   RpcSink* sink_;
   RpcLimits limits_;
+  const ConnectionTable* table_;  // nullptr: unknown
   FindingReport report_;
   Reassembly memory_;
   Budget send_budget_;
