@@ -228,16 +228,8 @@ class OutputClosed : public std::runtime_error {
   throw std::system_error(errno, std::system_category(), "cannot write standard output");
 }
 
-// Writes to the descriptor: Ctrl-C interrupts a write that waits for the reader, and the C library
-// drops what it could not write then.
 void write_out(std::string_view text) {
-  if (std::fflush(stdout) != 0) fail_output();
-  while (!text.empty()) {
-    const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail_output();
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) fail_output();
 }
 
 // Returns the files with the corrections of their clocks: those that were given, otherwise those

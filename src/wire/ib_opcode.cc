@@ -1,3 +1,7 @@
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
 #include "wire/ib_transport.h"
 
 namespace weft::wire {
@@ -5,7 +9,7 @@ namespace {
 
 // An opcode is three bits of transport and five of operation; not every pair exists. Packets with
 // an unknown one keep everything behind the BTH as payload.
-bool is_known(IbOpcode opcode) {
+constexpr bool is_known(IbOpcode opcode) {
   using Operation = IbOperation;
   const Operation operation = opcode.operation;
   switch (opcode.transport) {
@@ -26,16 +30,14 @@ bool is_known(IbOpcode opcode) {
 }
 
 // From the responder to the requester.
-bool is_answer(IbOperation operation) {
+constexpr bool is_answer(IbOperation operation) {
   return operation >= IbOperation::read_response_first &&
          operation <= IbOperation::atomic_acknowledge;
 }
 
-}  // namespace
-
 // Which extended headers follow the BTH, in the order of their fields in IbLayout, depends on the
 // opcode alone.
-IbLayout IbLayout::of(IbOpcode opcode) {
+constexpr IbLayout layout_of(IbOpcode opcode) {
   using Operation = IbOperation;
   IbLayout layout;
   layout.known = is_known(opcode);
@@ -64,6 +66,21 @@ IbLayout IbLayout::of(IbOpcode opcode) {
       (operation >= Operation::read_response_first && operation <= Operation::read_response_only) ||
       layout.invalidate;
   return layout;
+}
+
+// By code. Each packet needs its layout several times.
+constexpr auto layouts = [] {
+  std::array<IbLayout, 256> all{};
+  for (std::size_t code = 0; code < all.size(); ++code) {
+    all[code] = layout_of(IbOpcode::of(static_cast<std::uint8_t>(code)));
+  }
+  return all;
+}();
+
+}  // namespace
+
+IbLayout IbLayout::of(IbOpcode opcode) {
+  return layouts[opcode.code()];
 }
 
 const char* describe(IbTransport transport) {

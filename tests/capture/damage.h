@@ -21,8 +21,9 @@ constexpr std::int64_t retransmission_ns = 20'000'000;
 struct Conversation {
   MadeCapture capture;
   std::size_t handshake_packets = 0;
-  // Packets that open or close connections. Nothing of a connection follows before they have arrived,
-  // so none of them is sent again after that; and nothing is sent again after a connection is closed.
+  // Packets that open or close connections. Nothing of a connection follows before they have
+  // arrived, so none of them is sent again after that; and nothing is sent again after a connection
+  // is closed.
   std::vector<bool> opening{};
 };
 

@@ -308,6 +308,21 @@ TEST(HeldBack, ALargeReadWaitsForSmbCredits) {
   EXPECT_EQ(seen.slow(ms).parts.credits_ns, 5 * ms);
 }
 
+// A client that sends one after the other waits for answers, whatever credits it has.
+TEST(HeldBack, OneCommandAtATimeIsNoWait) {
+  Timed made;
+  negotiate(made, 200, 1);
+  for (std::uint64_t id = 1; id <= 4; ++id) {
+    made.at(static_cast<std::int64_t>(10 * id) * ms);
+    made.send(host, transfer(smb2({.command = 1, .id = id}), 1));
+    made.at(static_cast<std::int64_t>(10 * id + 9) * ms);
+    made.send(target, transfer(smb2({.command = 1, .id = id, .response = true, .granted = 1}), 1));
+  }
+  const Followed seen(made.capture());
+  ASSERT_EQ(seen.commands.size(), 5U);
+  for (const StorageCommand& one : seen.commands) EXPECT_EQ(one.timing.credits_ns, 0) << one.id;
+}
+
 TEST(HeldBack, AMessageWaitsForCreditsOfSmbDirect) {
   Timed made;
   negotiate(made, 4, 100);  // the host has used one, and got one

@@ -17,6 +17,7 @@ import os
 import pathlib
 import pty
 import re
+import select
 import shutil
 import signal
 import socket
@@ -429,11 +430,45 @@ class Files(unittest.TestCase):
             again = f"{path}.pcapng"
             self.assertEqual(libraries.run("editcap", path, again).returncode, 0)
             self.assertEqual(dissect(again).returncode, 0)
+        for kind, name in (("modpcap", "modified pcap"), ("visual", "Visual Networks"),
+                           ("5views", "Accellent 5Views"), ("lanalyzer", "Novell LANalyzer"),
+                           ("k12text", "K12 text")):
+            self.assertIn(f"is of the format {name}, which is not read; `editcap ",
+                          dissect(self.converted(kind)).stderr)
         text = self.folder / "notes.txt"
         text.write_text("This is no capture, but a text that is longer than a header.\n" * 20)
         done = dissect(text)
         self.assertEqual(done.returncode, 2)
         self.assertIn("is of no format that is read", done.stderr)
+
+    def test_archives_are_named_with_the_command_that_unpacks_them(self):
+        libraries.needs("xz")
+        plain = self.converted("nsecpcap").read_bytes()
+        path = self.folder / "old.lzma"
+        path.write_bytes(subprocess.run(["xz", "--format=lzma", "-c"], input=plain, check=True,
+                                        stdout=subprocess.PIPE).stdout)
+        said = dissect(path).stderr
+        self.assertIn(f"is of the format LZMA alone, which is not read; `xz -dc {path} | weft "
+                      "dissect -` reads it", said)
+        # The command is right.
+        unpacked = subprocess.run(["xz", "-dc", path], check=True, stdout=subprocess.PIPE).stdout
+        self.assertEqual(self.operations("-", input=unpacked), self.wanted)
+
+    def test_a_packed_file_without_a_whole_block_is_not_empty(self):
+        """Blocks of bzip2 are larger than the capture; their checksums come behind them."""
+        libraries.needs("bzip2")
+        plain = self.converted("nsecpcap").read_bytes()
+        packed = subprocess.run(["bzip2", "-c"], input=plain, check=True,
+                                stdout=subprocess.PIPE).stdout
+        path = self.folder / "packed.bz2"
+        path.write_bytes(packed[:len(packed) // 2])
+        self.assertIn("its compressed data ends before the first packet", dissect(path).stderr)
+        damaged = bytearray(packed)
+        damaged[len(damaged) // 2] ^= 0x55
+        path.write_bytes(damaged)
+        self.assertIn("the bzip2 data is damaged", dissect(path).stderr)
+        path.write_bytes(b"")
+        self.assertIn("is empty", dissect(path).stderr)
 
     def test_files_that_match_a_pattern(self):
         self.parts(7)
@@ -1003,10 +1038,10 @@ class Endless(unittest.TestCase):
         everything = dissect("--json", "--operations", "nfs3_rxe.pcap.zst").stdout.splitlines()
         with self.stored_and_open("nfs3_rxe") as file:
             process = self.start("--json", "--operations", file)
-            lines = [process.stdout.readline()]
+            select.select([process.stdout], [], [])  # it has printed something
             process.send_signal(signal.SIGINT)
-            rest, said = process.communicate(timeout=60)
-        lines += rest.splitlines(keepends=True)
+            out, said = process.communicate(timeout=60)
+        lines = out.splitlines()
         self.assertEqual(process.returncode, 2, said)
         self.assertRegex(said, r"growing\.pcap: stopped before the end; \d+ % of it was read")
         self.assertLess(len(lines), len(everything))

@@ -56,8 +56,8 @@ struct RpcCounts {
 class WEFT_API RpcTracker final : public TrafficSink {
  public:
   // `sink` must outlive this, and so must `connections`, of the analysis that it is a sink of.
-  // Without them no finding about an RPC is left out because its connection of iWARP was open before
-  // the capture, and was recognised in one direction first.
+  // Without them no finding about an RPC is left out because its connection of iWARP was open
+  // before the capture, and was recognised in one direction first.
   explicit RpcTracker(RpcSink& sink, const RpcLimits& limits = {},
                       const ConnectionTable* connections = nullptr);
   ~RpcTracker() override;

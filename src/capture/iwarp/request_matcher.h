@@ -118,8 +118,8 @@ class RequestMatcher {
   // Responses, since the last request, to requests that were lost.
   std::uint64_t answered_unseen_ = 0;
   std::uint64_t unanswered_ = 0;  // of the requests that were seen, by their number only
-  // Frames of responses that are not counted for a request yet. Their requests may be reported later,
-  // because FPDUs were found later in that stream.
+  // Frames of responses that are not counted for a request yet. Their requests may be reported
+  // later, because FPDUs were found later in that stream.
   std::deque<std::uint64_t> answers_ahead_;
   std::int64_t last_ns_ = 0;  // time of the last request or response; 0: none
   std::size_t depth_ = 0;

@@ -33,10 +33,11 @@ LimitWait SessionSlots::on_call(const Rpc& rpc, bool lacking, std::optional<Sess
   if (its.lost) its.used.clear();
   if (its.lost) return {};
   const Stamp& stamp = rpc.call->first;
+  const bool alone = its.used.empty();
   const LimitWait wait = its.free.wait_before(stamp, 1);
   its.used.insert(named->slot);
   note(its, stamp);
-  return wait;
+  return alone ? LimitWait{} : wait;
 }
 
 void SessionSlots::on_reply(const Rpc& rpc, const SessionSlot& slot, const Assembled& reply,

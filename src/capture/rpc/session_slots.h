@@ -1,6 +1,7 @@
 // Follows the slots of NFS sessions (RFC 8881 §2.10.6). A slot has one request at a time, so a
 // client that uses all slots waits for a reply. A session may have several connections, so the
-// slots are counted by session and not by connection.
+// slots are counted by session and not by connection. A client that has one request at a time waits
+// for its reply anyway, so a wait counts only if others were under way when it ended.
 #pragma once
 
 #include <array>

@@ -67,6 +67,27 @@ class PcapSource final : public PacketSource {
   std::string problem_;
 };
 
+// A compressed file gives nothing if it ends within its first block, or if that is damaged.
+std::string nothing_text(const ByteWindow& window, const std::string& name) {
+  const ByteStream& stream = window.stream();
+  if (const std::string problem = stream.problem(); !problem.empty()) return name + ": " + problem;
+  if (stream.stored_bytes_read() == 0) return name + " is empty";
+  return name + ": its compressed data ends before the first packet";
+}
+
+// Returns what is wrong with the compressed data of a file of no known format; empty if nothing is
+// known. Checksums come at the end of blocks, of which the largest that is usual has 4 MiB.
+std::string damage_of(ByteWindow& window) {
+  constexpr std::uint64_t most_bytes = 8U << 20;
+  constexpr std::size_t step_bytes = 64 * 1024;
+  while (window.position() < most_bytes) {
+    const std::size_t there = window.peek(step_bytes).size();
+    if (there == 0) break;
+    window.skip(there);
+  }
+  return window.stream().problem();
+}
+
 }  // namespace
 
 std::unique_ptr<PacketSource> read_pcap(ByteWindow window) {
@@ -82,7 +103,7 @@ std::unique_ptr<PacketSource> read_capture(std::unique_ptr<ByteStream> bytes,
                                            const std::string& name) {
   ByteWindow window(std::move(bytes));
   const Bytes first = window.peek(wire::PcapHeader::header_bytes);
-  if (first.empty()) throw std::runtime_error(name + " is empty");
+  if (first.empty()) throw std::runtime_error(nothing_text(window, name));
   if (wire::pcapng_section_order(first)) return read_pcapng(std::move(window));
   const auto header = wire::PcapHeader::parse(first);
   if (header) return read_pcap(std::move(window));
@@ -94,7 +115,9 @@ std::unique_ptr<PacketSource> read_capture(std::unique_ptr<ByteStream> bytes,
   if (header.error() == wire::WireError::bad_version) {
     throw std::runtime_error(name + " is a pcap file of a version other than 2");
   }
-  throw std::runtime_error(unread_format_text(window.peek(wire::PcapHeader::header_bytes), name));
+  const std::string unread = unread_format_text(first, name);
+  const std::string damage = damage_of(window);
+  throw std::runtime_error(damage.empty() ? unread : fmt::format("{}: {}", name, damage));
 }
 
 std::unique_ptr<PacketSource> open_capture(const std::string& path, const std::atomic<bool>* stop) {

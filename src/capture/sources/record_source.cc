@@ -65,10 +65,12 @@ class RecordSource final : public PacketSource {
   std::string problem_;
 };
 
-// Formats that editcap reads, by the first bytes of their files (Wireshark's wiretap).
+// Formats that are not read, by the first bytes of their files: those that editcap reads
+// (Wireshark's wiretap), and archives, which another program unpacks.
 struct Format {
   std::string_view magic;
   std::string_view name;
+  std::string_view unpacks = {};  // the command, with {} for the file; empty: editcap
 };
 constexpr std::array formats{
     Format{"btsnoop", "btsnoop"},
@@ -80,6 +82,18 @@ constexpr std::array formats{
     Format{"\x54\x52\x00\x64\x00", "HP-UX nettl"},
     Format{"iptrace 1.0", "AIX iptrace 1"},
     Format{"iptrace 2.0", "AIX iptrace 2"},
+    Format{"\x34\xcd\xb2\xa1", "modified pcap"},
+    Format{"\xa1\xb2\xcd\x34", "modified pcap"},
+    Format{"\x05VNF", "Visual Networks"},
+    Format{"\xaa\xaa\xaa\xaa", "Accellent 5Views"},
+    Format{std::string_view("\x01\x10\x4c\x00", 4), "Novell LANalyzer"},
+    Format{"+---------+---------------+", "K12 text"},
+    Format{"LZIP", "lzip", "lzip -dc {}"},
+    Format{std::string_view("\x5d\x00\x00", 3), "LZMA alone", "xz -dc {}"},
+    Format{"\x02\x21\x4c\x18", "lz4 of its first version", "lz4 -dc {}"},
+    Format{"\x1f\x9d", "compress", "gzip -dc {}"},
+    Format{"PK\x03\x04", "zip", "unzip -p {}"},
+    Format{"7z\xbc\xaf\x27\x1c", "7z", "7z x -so {}"},
 };
 
 std::string command_text(const std::string& name) {
@@ -112,8 +126,11 @@ std::string unread_format_text(Bytes first, const std::string& name) {
   const auto known = std::ranges::find_if(
       formats, [&](const Format& format) { return begin.starts_with(format.magic); });
   if (known != formats.end()) {
-    return fmt::format("{} is of the format {}, which is not read; {}", name, known->name,
-                       command_text(name));
+    const std::string command = known->unpacks.empty()
+                                    ? command_text(name)
+                                    : fmt::format("`{} | weft dissect -` reads it",
+                                                  fmt::format(fmt::runtime(known->unpacks), name));
+    return fmt::format("{} is of the format {}, which is not read; {}", name, known->name, command);
   }
   return fmt::format(
       "{} is of no format that is read (pcap, pcapng, snoop, ERF, Network Monitor); if it is a "

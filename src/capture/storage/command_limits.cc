@@ -28,7 +28,7 @@ LimitWait SubmissionQueue::sent(const Stamp& stamp, std::size_t open) {
     left_.clear();
   }
   left_.set(stamp, usual_ - now);
-  return wait;
+  return open == 0 ? LimitWait{} : wait;
 }
 
 void SubmissionQueue::answered(const Stamp& stamp, std::size_t open) {

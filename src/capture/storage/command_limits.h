@@ -2,9 +2,10 @@
 // it waited for them: the entries of NVMe's submission queue, the credits of SMB 2, and the credits
 // of SMB Direct, which the responder has as well. See Allowance for what counts as a wait.
 //
-// Nothing is known, and no wait is returned, without the message with which the count begins (NVMe:
-// Connect; SMB: NEGOTIATE; SMB Direct: Negotiate Response), after a gap in the capture, and once a
-// message was sent that the count does not allow.
+// A requester that has one command at a time waits for its answer anyway, so a wait counts only if
+// others were under way when it ended. Nothing is known, and no wait is returned, without the
+// message with which the count begins (NVMe: Connect; SMB: NEGOTIATE; SMB Direct: Negotiate
+// Response), after a gap in the capture, and once a message was sent that the count does not allow.
 #pragma once
 
 #include <array>

@@ -215,13 +215,15 @@ void StorageTracker::Work::on_transfer(Conversation& talk, const Origin& origin,
 void StorageTracker::Work::on_chain(Conversation& talk, const Origin& origin, const Extent& extent,
                                     Bytes chain) {
   std::string last_file;  // that the chain opens: later messages of the chain may use it
+  const bool alone = talk.open.size() == 0;
   LimitWait within;
   LimitWait before = talk.credits.take_transfers(index_of(origin.side), within);
   for (std::size_t next = 1; next != 0;) {
     Smb2Message message = decode_smb2(chain, talk.traffic.messages);
     next = message.next;
     const bool granted = message.message.answer.has_value();  // by the whole message
-    const LimitWait smb2 = talk.credits.on_message(message, granted ? extent.last : extent.first);
+    LimitWait smb2 = talk.credits.on_message(message, granted ? extent.last : extent.first);
+    if (alone) smb2 = {};
     // The first message of the chain has waited for all.
     if (message.message.command) {
       StorageCommand::Timing& timing = message.message.command->timing;
