@@ -154,7 +154,7 @@ void StreamAttachment::on_stream_ended(iwarp::EndReason reason) {
   if (last == Stage::accepting) state_.push(RDMA_CM_EVENT_CONNECT_ERROR, -ECONNRESET);
   if (last == Stage::accepting || last == Stage::connected) state_.stage = Stage::ended;
   if (last != Stage::connected) return;
-  end_due_ns_ = device::sys::now_ns() + state_.registry->settings().unpolled_ns;
+  end_due_ns_ = device::sys::now_ns() + state_.registry->settings().disconnect.unpolled_ns;
   const bool by_peer = reason != iwarp::EndReason::local_close && !disconnected_;
   by_peer && !may_report_end() ? report_end_later() : state_.push_disconnected();
 }

@@ -51,6 +51,13 @@ struct StrangerLimits {
   std::optional<std::uint64_t> handshake_ns;  // no value: as the listener has it
 };
 
+struct DisconnectTimes {
+  // After rdma_disconnect(3): within it the peer may still prove what was sent before.
+  std::uint64_t proofs_ns = limits::closing_ns;
+  // How long the end by the peer is not reported while the program has not polled a success.
+  std::uint64_t unpolled_ns = limits::unpolled_ns;
+};
+
 struct Settings {
   Personality personality = Personality::roce;
   ProgressMode progress = ProgressMode::automatic;
@@ -78,10 +85,7 @@ struct Settings {
   std::uint32_t hold_bytes = limits::hold_bytes;
   // The minimum time that requests wait for a peer that refuses or does not exist.
   std::uint64_t min_retry_time_ns = limits::min_retry_time_ns;
-  // The time after rdma_disconnect(3) in which the peer may still prove what was sent before it.
-  std::uint64_t closing_ns = limits::closing_ns;
-  // How long the end by the peer is not reported while the program has not polled a success.
-  std::uint64_t unpolled_ns = limits::unpolled_ns;
+  DisconnectTimes disconnect;
 };
 
 }  // namespace weft::device

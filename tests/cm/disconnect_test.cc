@@ -134,7 +134,7 @@ class ClosingStream : public Disconnect {
   // No test may depend on how fast a busy machine is.
   ClosingStream() {
     settings_.same_host = device::SameHost::off;
-    settings_.closing_ns = std::uint64_t{patience_ms} * 1'000'000;
+    settings_.disconnect.proofs_ns = std::uint64_t{patience_ms} * 1'000'000;
   }
 
   void post_send(rdma_cm_id* id, std::uint64_t wr_id) {
@@ -248,7 +248,7 @@ TEST_F(ClosingStream, IsOverWhenTheQueuePairIsReset) {
 
 class BrieflyClosingStream : public ClosingStream {
  protected:
-  BrieflyClosingStream() { settings_.closing_ns = 1'000'000; }
+  BrieflyClosingStream() { settings_.disconnect.proofs_ns = 1'000'000; }
 };
 
 TEST_F(BrieflyClosingStream, FlushesWhatIsNotProvenInTime) {
@@ -266,7 +266,7 @@ TEST_F(BrieflyClosingStream, FlushesWhatIsNotProvenInTime) {
 class EndByThePeer : public ClosingStream {
  protected:
   // Longer than any test waits for an event.
-  EndByThePeer() { settings_.unpolled_ns = std::uint64_t{patience_ms} * 10'000'000; }
+  EndByThePeer() { settings_.disconnect.unpolled_ns = std::uint64_t{patience_ms} * 10'000'000; }
 
   // The server's program has a message that it has not polled, and the client has disconnected.
   Pair end_pair() {
@@ -309,7 +309,7 @@ TEST_F(EndByThePeer, IsReportedWhenTheQueuePairIsDestroyed) {
 
 class HastyEndByThePeer : public EndByThePeer {
  protected:
-  HastyEndByThePeer() { settings_.unpolled_ns = 5'000'000; }
+  HastyEndByThePeer() { settings_.disconnect.unpolled_ns = 5'000'000; }
 };
 
 TEST_F(HastyEndByThePeer, IsReportedInTimeToProgramsThatDoNotPoll) {

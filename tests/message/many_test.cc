@@ -79,6 +79,9 @@ TEST(Many, ConnectionsOnOneThreadGetTheirShare) {
 // After a sleep all connections have messages, and an event each. Those whose events were first
 // must not be served again and again while the others wait.
 TEST(Many, AfterASleepEachConnectionIsServedInOneStep) {
+  if (verbs::default_backend() != verbs::Backend::embedded) {
+    GTEST_SKIP() << "counts the events of a device of its own, which only Weft's library opens";
+  }
   constexpr std::size_t count = 200;
   const auto device = verbs::open_own_device({.address = "127.0.0.1"});
   EventLoop server({}, device);

@@ -354,7 +354,7 @@ bool StreamCarrier::begin_disconnect(QueuePairLock& lock) {
   if (connection_.ended() || connection_.requests_done()) return false;
   connection_.close_when_proven();
   if (connection_.ended()) return false;
-  closing_end_ns_ = sys::now_ns() + parts_.context.device().settings().closing_ns;
+  closing_end_ns_ = sys::now_ns() + parts_.context.device().settings().disconnect.proofs_ns;
   driver_.engine.call_at(closing_end_ns_, driver_.queue_pair.lock());
   advance(lock);
   return !connection_.ended();
