@@ -7,10 +7,10 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "check/inside.h"
 #include "check/pace.h"
 #include "check/report.h"
 #include "check/requests.h"
@@ -92,7 +92,7 @@ class EarlyAccesses {
     Trap trap;
   };
 
-  std::mutex mutex_;
+  InsideMutex mutex_;
   std::atomic<bool> has_found_{false};
   std::array<Slot, 2> slots_{Slot(has_found_), Slot(has_found_)};
   std::atomic<int> armed_{0};

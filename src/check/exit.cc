@@ -6,12 +6,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "check/checker.h"
 #include "check/completion_checks.h"
 #include "check/freed_memory.h"
+#include "check/inside.h"
 #include "check/refused_peer.h"
 
 namespace weft::check {
@@ -76,6 +78,15 @@ void report_refused_peers() {
 
 void check_exit() {
   if (!checker_if_on() || checker().process != getpid()) return;
+  // A signal handler has called exit(3) in the middle of a call of verbs, whose locks this thread
+  // holds for ever.
+  if (Inside::any()) {
+    constexpr std::string_view text =
+        "weft: check: the program ends in a signal handler that interrupted a call of verbs; what "
+        "is found at the end of a program is not looked for\n";
+    [[maybe_unused]] const auto written = write(STDERR_FILENO, text.data(), text.size());
+    return;
+  }
   const Inside inside;
   unwatch_heap();
   checker().early_accesses.stop();

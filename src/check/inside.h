@@ -28,6 +28,11 @@ class InsideMutex {
     Inside::enter();
     mutex_.lock();
   }
+  [[nodiscard]] bool try_lock() {
+    if (!mutex_.try_lock()) return false;
+    Inside::enter();
+    return true;
+  }
   void unlock() {
     mutex_.unlock();
     Inside::leave();

@@ -16,9 +16,9 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <vector>
 
+#include "check/inside.h"
 #include "check/pace.h"
 #include "check/regions.h"
 #include "check/report.h"
@@ -105,7 +105,7 @@ class PolledWrites {
   void choose(std::uint64_t now_ns);
   void end();
 
-  std::mutex mutex_;
+  InsideMutex mutex_;
   std::deque<Watched> regions_;
   std::size_t next_ = 0;              // the region that is compared next
   std::deque<Candidate> candidates_;  // the newest first

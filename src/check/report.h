@@ -2,13 +2,13 @@
 #pragma once
 
 #include <map>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/descriptor.h"
 #include "check/catalog.h"
+#include "check/inside.h"
 #include "check/options.h"
 #include "check/stacks.h"
 #include "check/suppressions.h"
@@ -55,7 +55,7 @@ class Reporter {
 
   const Options options_;
   Stacks& stacks_;
-  std::mutex mutex_;
+  InsideMutex mutex_;
   Suppressions suppressions_;
   Descriptor file_;
   bool in_child_ = false;

@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "check/accesses.h"
+#include "check/inside.h"
 #include "check/memory_range.h"
 #include "check/stacks.h"
 
@@ -67,7 +67,7 @@ struct QueuePairAccount {
   std::uint32_t datagram_bytes = 0;  // the MTU, of a queue pair of datagrams
   std::optional<PeerDevice> peer;    // once it is asked for
   std::uint64_t fenced = 0;          // accesses up to this number are over when a later one begins
-  std::mutex posting;
+  InsideMutex posting;
   std::deque<Request> sends;
   std::deque<Request> receives;
   bool ambiguous = false;  // two receives have had one wr_id, so that they cannot be told apart
@@ -75,7 +75,7 @@ struct QueuePairAccount {
 
 struct SharedReceivesAccount {
   const ibv_srq* srq = nullptr;
-  std::mutex posting;
+  InsideMutex posting;
   std::deque<Request> receives;
   bool ambiguous = false;  // as above
 };

@@ -4,10 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <span>
 #include <unordered_map>
 #include <vector>
+
+#include "check/inside.h"
 
 namespace weft::check {
 
@@ -33,7 +34,7 @@ class Stacks {
  private:
   [[nodiscard]] StackId add(std::span<const std::uintptr_t> addresses, bool& is_new);
 
-  std::mutex mutex_;
+  InsideMutex mutex_;
   std::deque<Stack> stacks_{1};  // the first one is empty: StackId 0
   std::unordered_multimap<std::size_t, StackId> by_hash_;
 };
