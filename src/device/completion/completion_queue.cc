@@ -91,6 +91,7 @@ CompletionQueue::~CompletionQueue() {
 // Takes several completions under one lock.
 int CompletionQueue::take(int entries, ibv_wc* completions) {
   const std::lock_guard lock(mutex_);
+  const std::size_t first = head_;
   int taken = 0;
   while (taken < entries && count_ > 0) {
     completions[taken++] = pop().completion;
@@ -99,15 +100,15 @@ int CompletionQueue::take(int entries, ibv_wc* completions) {
   if (taken > 0) {
     announced_ = 0;
     if (!notes_.empty()) [[unlikely]]
-      trace_polled(static_cast<std::size_t>(taken));
+      trace_polled(first, static_cast<std::size_t>(taken));
   }
   return taken;
 }
 
-// What was taken just now is still in the ring, with mutex_ held.
-void CompletionQueue::trace_polled(std::size_t taken) {
-  for (std::size_t left = taken; left > 0; --left) {
-    const std::size_t at = (head_ + ring_.size() - left) % ring_.size();
+// What was taken just now is still in the ring, from `first` on, with mutex_ held.
+void CompletionQueue::trace_polled(std::size_t first, std::size_t taken) {
+  for (std::size_t i = 0; i < taken; ++i) {
+    const std::size_t at = (first + i) % ring_.size();
     const std::uint64_t number = notes_[at].trace;
     if (number != 0) QueuePairTrace::polled(*context_.device().trace(), ring_[at], number);
   }
@@ -194,9 +195,10 @@ bool CompletionQueue::take_current() {
   const std::lock_guard lock(mutex_);
   if (count_ == 0) return false;
   if (!notes_.empty()) current_stamp_ = notes_[head_].stamp;
+  const std::size_t first = head_;
   current_ = pop().completion;
   announced_ = 0;
-  if (!notes_.empty()) trace_polled(1);
+  if (!notes_.empty()) trace_polled(first, 1);
   extended_.wr_id = current_.wr_id;
   extended_.status = current_.status;
   return true;

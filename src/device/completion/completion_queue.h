@@ -174,7 +174,7 @@ class CompletionQueue : public KeptMemory {
   int take(int entries, ibv_wc* completions);
   bool take_current();
   Delivery& pop();
-  void trace_polled(std::size_t taken);
+  void trace_polled(std::size_t first, std::size_t taken);
   void drive();
   void look_at_some();
   void drive_others();
