@@ -159,7 +159,8 @@ void StreamAttachment::on_stream_ended(iwarp::EndReason reason) {
   by_peer && !may_report_end() ? report_end_later() : state_.push_disconnected();
 }
 
-// The queue pair's lock is a leaf here: the call notifies nobody.
+// Takes the lock of the queue pair below that of the id, which is safe because the call below calls
+// nothing back.
 bool StreamAttachment::may_report_end() const {
   const auto queue_pair = queue_pair_.lock();
   return !queue_pair || device::sys::now_ns() >= end_due_ns_ || !queue_pair->has_unpolled_success();

@@ -106,7 +106,7 @@ std::size_t connections_of(const Again& again) {
 
 TEST(RoceDisorder, ARequestWithTheSameNumbersIsAnotherConnectionOrARepeatedOne) {
   constexpr std::int64_t s = 1'000'000'000;
-  // After a disconnection nobody repeats a REQ, but a network may hold it back.
+  // No sender repeats a REQ after a disconnection, but a network may deliver it late.
   EXPECT_EQ(connections_of({.after_ns = 5 * s}), 2U);
   EXPECT_EQ(connections_of({.whole = false, .after_ns = s / 2}), 2U);
   EXPECT_EQ(connections_of({.whole = false, .after_ns = s / 50}), 1U);

@@ -354,7 +354,7 @@ void stacks() {
 
 // --- Others
 
-// A child of which nobody is told has no heap: it cannot write to its parent's memory.
+// clone(2) calls no handlers, so its child has no heap: it cannot write to its parent's memory.
 void clones() {
   const Device device;
   unsigned char* const block = take(page);

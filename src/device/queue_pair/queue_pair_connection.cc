@@ -160,8 +160,8 @@ void QueuePair::fail_pairing(const Pairing& pairing) {
 void QueuePair::disconnect() {
   QueuePairLock lock(mutex_);
   // Before enter_error(): what has arrived is taken in first, so that requests it answers succeed
-  // and are not flushed. The destruction of a queue pair waits for no proofs, because nobody sees
-  // its completions.
+  // and are not flushed. A queue pair that is destroyed waits for no proofs, because its
+  // completions are removed from the queues.
   const bool closes = carrier_ && !parts_.destroyed && carrier_->begin_disconnect(lock);
   if (carrier_ && !closes) carrier_->disconnect(lock);
   enter_error(lock);

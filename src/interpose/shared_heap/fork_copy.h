@@ -2,7 +2,7 @@
 // parent, as it would by the mappings alone.
 //
 // The parent makes the copy before fork(2), in a new file, and the child maps that file in the
-// place of the old one. So nobody waits for the other, and the child has only calls to make that
+// place of the old one. So neither process waits for the other, and the child makes only calls that
 // need no memory. As with memory of its own, the child finds what was there at the fork; only what
 // other threads of the parent, or peers, write at that very moment may be there or not.
 #pragma once

@@ -35,7 +35,8 @@ bool HeapFile::create(std::size_t bytes) {
   if (!may_be_as_large(bytes)) return false;
   const int file = memfd_create("weft-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (file < 0) return false;
-  // Without the seal F_SEAL_SHRINK no peer maps it. F_SEAL_SEAL: nobody adds one against writing.
+  // A peer maps only files with F_SEAL_SHRINK. F_SEAL_SEAL keeps other processes from adding a seal
+  // against writing.
   struct stat status {};
   const bool made =
       ftruncate(file, static_cast<off_t>(bytes)) == 0 &&
@@ -66,8 +67,8 @@ bool HeapFile::map(std::byte* at, std::uint64_t offset_bytes, std::size_t bytes)
   if (!is_there()) return false;
   void* const mapped = raw::mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
                                  descriptor_, offset_bytes);
-  // A child that was made by clone(2), of which nobody is told, would write to this process's
-  // memory. Without the mapping it ends by SIGSEGV.
+  // clone(2) calls no handlers, so its child would write to this process's memory. Without the
+  // mapping SIGSEGV ends it.
   return mapped != MAP_FAILED && raw::madvise(at, bytes, MADV_DONTFORK) == 0;
 }
 

@@ -6,8 +6,8 @@
 //
 // Unlike ordinary memory, such mappings would be shared with children of fork(2). So a child has
 // none at first, and gets a copy (fork_copy.h), for which the functions below with "fork" are
-// called. A child of clone(2), of which nobody is told, has no heap: what it accesses there ends
-// it.
+// called. clone(2) calls no handlers, so its child has no heap: SIGSEGV ends it when it accesses
+// one.
 //
 // It allocates nothing by malloc(3) and makes no call that a program can replace, and its
 // destructor is trivial.
