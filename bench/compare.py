@@ -431,14 +431,20 @@ def machine():
             "kernel": platform.release()}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+def common_options(description, *, quick):
+    """Options of all benchmarks that have rows."""
+    parser = argparse.ArgumentParser(description=description.split("\n", 1)[0])
     parser.add_argument("--build", type=Path, default=ROOT / "build/release",
                         help="where Weft was built (build/release)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each row (5)")
-    parser.add_argument("--quick", action="store_true", help="three short rounds")
+    parser.add_argument("--quick", action="store_true", help=quick)
     parser.add_argument("--only", default="", help="only rows whose name contains this")
     parser.add_argument("--json", type=Path, help="store the results in this file")
+    return parser
+
+
+def main():
+    parser = common_options(__doc__, quick="three short rounds")
     parser.add_argument("--from", dest="stored", type=Path,
                         help="measure nothing: take the results of such a file")
     parser.add_argument("--page", type=Path, help="write the table into this page")

@@ -9,7 +9,6 @@ With --processor the figure is the processor time of both ends for each request,
 on the machine disturbs less than a rate.
 """
 
-import argparse
 import json
 import os
 import re
@@ -23,8 +22,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from compare import ROOT, WAIT_S, Failed, Row, await_listener, free_port, machine, measure_row
-from compare import show, summary, table
+from compare import WAIT_S, Failed, Row, await_listener, common_options, free_port, machine
+from compare import measure_row, show, summary, table
 
 KERNEL = "the kernel's TCP"
 WEFT = "weft run --sockets"
@@ -328,15 +327,9 @@ def rows_of(programs):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--build", type=Path, default=ROOT / "build/release",
-                        help="where Weft was built (build/release)")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of each row (5)")
-    parser.add_argument("--quick", action="store_true", help="short measurements")
-    parser.add_argument("--only", default="", help="only rows whose name contains this")
+    parser = common_options(__doc__, quick="short measurements")
     parser.add_argument("--processor", action="store_true",
                         help="the processor time of both ends, not the rate")
-    parser.add_argument("--json", type=Path, help="store the results in this file")
     given = parser.parse_args()
     if given.rounds < 1:
         parser.error("--rounds: at least one round is needed")

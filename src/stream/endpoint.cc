@@ -1,7 +1,7 @@
 // The life of a stream: options, connecting, state, and the end.
 #include "stream/endpoint.h"
 
-#include <fmt/format.h>
+#include "stream/private_data.h"
 
 namespace weft::stream::detail {
 
@@ -53,15 +53,7 @@ void Endpoint::bind(const Address& local) {
 
 // The limit depends on the backend: InfiniBand's messages are shorter than MPA's.
 void Endpoint::start(const Address& peer, std::span<const std::byte> private_data) {
-  const std::size_t max = max_private_data_bytes(options().backend);
-  if (private_data.size() > max) {
-    throw Error(EINVAL,
-                fmt::format("private data may have {} bytes, and not {}", max, private_data.size()),
-                {.object = "stream",
-                 .attribute = "private_data",
-                 .requested = private_data.size(),
-                 .limit = max});
-  }
+  check_private_data(private_data.size(), options().backend);
   const Lock lock(mutex_);
   connector_.start(peer, private_data, weak_from_this());
 }

@@ -4,6 +4,7 @@
 
 #include "stream/endpoint.h"
 #include "stream/listener_core.h"
+#include "stream/private_data.h"
 
 namespace weft::stream {
 namespace detail {
@@ -169,15 +170,7 @@ Stream Request::accept(std::span<const std::byte> private_data) && {
 
 Stream Request::accept(std::span<const std::byte> private_data, const Options& options) && {
   detail::PendingRequest& request = undecided();
-  const std::size_t max = max_private_data_bytes(options.backend);
-  if (private_data.size() > max) {
-    throw Error(EINVAL,
-                fmt::format("private data may have {} bytes, and not {}", max, private_data.size()),
-                {.object = "stream",
-                 .attribute = "private_data",
-                 .requested = private_data.size(),
-                 .limit = max});
-  }
+  detail::check_private_data(private_data.size(), options.backend);
   auto endpoint = std::make_shared<detail::Endpoint>(options);
   endpoint->accept(request, private_data);
   return Stream(std::move(endpoint));
@@ -185,9 +178,7 @@ Stream Request::accept(std::span<const std::byte> private_data, const Options& o
 
 void Request::reject(std::span<const std::byte> private_data) && {
   detail::PendingRequest& request = undecided();
-  if (private_data.size() > max_private_data_bytes(request.options.backend)) {
-    throw Error(EINVAL, "the private data of a rejection is too long");
-  }
+  detail::check_private_data(private_data.size(), request.options.backend);
   request.answered = true;
   request.id.reject(
       detail::StreamGreeting::refusal(detail::Reason::by_user, private_data).to_bytes());

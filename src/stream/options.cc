@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "stream/greeting_wire.h"
+#include "stream/private_data.h"
 
 namespace weft::stream {
 namespace {
@@ -47,6 +48,13 @@ std::size_t max_private_data_bytes(verbs::Backend backend) {
   constexpr std::size_t embedded = 252;
   return (backend == verbs::Backend::embedded ? embedded : infiniband) -
          detail::StreamGreeting::fixed_bytes;
+}
+
+void detail::check_private_data(std::size_t bytes, verbs::Backend backend) {
+  const std::size_t max = max_private_data_bytes(backend);
+  if (bytes <= max) return;
+  throw Error(EINVAL, fmt::format("private data may have {} bytes, and not {}", max, bytes),
+              {.object = "stream", .attribute = "private_data", .requested = bytes, .limit = max});
 }
 
 Rejected::Rejected(int error_number, const std::string& what, std::vector<std::byte> private_data,

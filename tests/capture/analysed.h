@@ -5,6 +5,7 @@
 
 #include "capture/made_capture.h"
 #include "capture/traffic_log.h"
+#include "weft/capture/traffic_findings.hpp"
 
 namespace weft::capture::test {
 
@@ -33,5 +34,15 @@ struct Analysed {
     return keys;
   }
 };
+
+// Reports the findings about the transport to `log`.
+inline void find_in(const MadeCapture& capture, FindingSink& log) {
+  Analysis analysis;
+  TrafficFindings findings(analysis.connections(), log);
+  analysis.add_sink(findings);
+  analysis.add_operations(findings);
+  feed(analysis, capture);
+  findings.finish();
+}
 
 }  // namespace weft::capture::test

@@ -23,12 +23,7 @@ struct KindLog final : FindingSink {
 
 std::vector<std::string> finding_kinds(const MadeCapture& capture) {
   KindLog log;
-  Analysis analysis;
-  TrafficFindings findings(analysis.connections(), log);
-  analysis.add_sink(findings);
-  analysis.add_operations(findings);
-  feed(analysis, capture);
-  findings.finish();
+  find_in(capture, log);
   return log.kinds;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "capture/analysed.h"
 #include "capture/made_capture.h"
 #include "capture/made_roce.h"
 #include "support/fpdu.h"
@@ -255,12 +256,7 @@ TEST_P(RuleFindings, WhatBreaksARuleIsFound) {
   } log;
   MadeCapture capture;
   GetParam().make(capture);
-  Analysis analysis;
-  TrafficFindings findings(analysis.connections(), log);
-  analysis.add_sink(findings);
-  analysis.add_operations(findings);
-  feed(analysis, capture);
-  findings.finish();
+  find_in(capture, log);
   EXPECT_EQ(log.kinds.count(GetParam().kind), 1U)
       << "found instead: " << testing::PrintToString(log.kinds);
 }

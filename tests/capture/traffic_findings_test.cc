@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "capture/analysed.h"
 #include "capture/finding_frames.h"
 #include "capture/made_roce.h"
 #include "wire/hello.h"
@@ -20,12 +21,7 @@ struct FindingLog final : FindingSink {
 
 std::vector<Finding> findings_of(const MadeCapture& capture) {
   FindingLog log;
-  Analysis analysis;
-  TrafficFindings findings(analysis.connections(), log);
-  analysis.add_sink(findings);
-  analysis.add_operations(findings);
-  feed(analysis, capture);
-  findings.finish();
+  find_in(capture, log);
   return log.findings;
 }
 

@@ -13,11 +13,10 @@ import pathlib
 import re
 import subprocess
 import sys
-import shutil
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from cost_test import SAME_COPIES, compiler, skip  # noqa: E402
+from cost_test import SAME_COPIES, compiler, stored_figures  # noqa: E402
 
 STORED = pathlib.Path(__file__).resolve().parent / "stored_captures.json"
 # What a packet may cost more than its stored figure before the test fails.
@@ -70,11 +69,7 @@ def main():
     parser.add_argument("weft")
     parser.add_argument("make")
     settings = parser.parse_args()
-    if not shutil.which("valgrind"):
-        skip("there is no valgrind; it is in Debian's package valgrind")
-    stored = json.loads(STORED.read_text(encoding="utf-8")) if STORED.exists() else {}
-    if not settings.store and stored.get("compiler") != compiler():
-        skip(f"the stored figures are those of {stored.get('compiler')}, not of {compiler()}")
+    stored = stored_figures(STORED, storing=settings.store)
     now = measure(settings.weft, settings.make)
     for kind, cost in now.items():
         print(f"{kind}: {cost} instructions a packet")

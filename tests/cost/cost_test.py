@@ -135,6 +135,16 @@ def compiler():
     return f"{said.splitlines()[0]}, {os.uname().machine}"
 
 
+def stored_figures(path, *, storing):
+    """What the file has, which a run that only compares must be able to compare with."""
+    if not shutil.which("valgrind"):
+        skip("there is no valgrind; it is in Debian's package valgrind")
+    stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    if not storing and stored.get("compiler") != compiler():
+        skip(f"the stored figures are those of {stored.get('compiler')}, not of {compiler()}")
+    return stored
+
+
 def measure(program, same_host):
     costs = instructions(program, same_host)
     if unwanted := list(switched_off(costs)):
@@ -186,11 +196,7 @@ def main():
     parser.add_argument("--store", action="store_true")
     parser.add_argument("program")
     settings = parser.parse_args()
-    if not shutil.which("valgrind"):
-        skip("there is no valgrind; it is in Debian's package valgrind")
-    stored = json.loads(STORED.read_text(encoding="utf-8")) if STORED.exists() else {}
-    if not settings.store and stored.get("compiler") != compiler():
-        skip(f"the stored figures are those of {stored.get('compiler')}, not of {compiler()}")
+    stored = stored_figures(STORED, storing=settings.store)
     now = measure(settings.program, settings.same_host)
     for path, cost in now.items():
         show(path, cost)

@@ -277,19 +277,32 @@ TEST_P(Transfer, MappedBuffersAreWrittenByThePeer) {
   EXPECT_EQ(sides.passive->map_buffer(three, 5), 5);  // its row is free again
 }
 
+bool could_map(Stream& stream, std::span<std::byte> memory) {
+  try {
+    (void)stream.map_buffer(memory, -1, Deadline::now());
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 TEST_P(Transfer, AMappingThatCouldNotBeSentLeavesItsRowFree) {
   Options wanted = options();
   wanted.mapped_buffers = 1;
   wanted.receive_queue = min_queue;
   Sides sides(wanted);
-  // Until the peer has no receive for another message.
-  std::size_t sent = 0;
-  while (sides.active.send(bytes_of("x"), Deadline::now()).ok()) ++sent;
-  if (sides.active.statistics().placed_bytes_sent > 0) {
-    GTEST_SKIP() << "data take no receives between processes of one host";
-  }
   std::vector<std::byte> memory(100);
-  EXPECT_THROW((void)sides.active.map_buffer(memory, -1, Deadline::now()), Error);
+  std::size_t sent = 0;
+  bool mapped = true;
+  while (mapped) {
+    // Until the peer has no receive for another message, which it may have again a moment later.
+    while (sides.active.send(bytes_of("x"), Deadline::now()).ok()) ++sent;
+    if (sides.active.statistics().placed_bytes_sent > 0) {
+      GTEST_SKIP() << "data take no receives between processes of one host";
+    }
+    mapped = could_map(sides.active, memory);
+    if (mapped) sides.active.unmap_buffer(memory);
+  }
   EXPECT_EQ(text_of(receive_all(*sides.passive, sent)), std::string(sent, 'x'));
   EXPECT_EQ(sides.active.map_buffer(memory, -1, test_timeout), 0);
 }

@@ -98,12 +98,7 @@ void decode_open(MessageReader& message, NfsOperation& operation) {
 
 // Decodes the beginning of the arguments of SEQUENCE and CB_SEQUENCE, and skips the rest.
 NfsSession session_of(XdrReader& in, std::string_view arguments) {
-  constexpr std::size_t id_bytes = 16;
-  const Bytes id = in.fixed(id_bytes);
-  NfsSession session{.id = {id.begin(), id.end()},
-                     .sequence = in.u32(),
-                     .slot = in.u32(),
-                     .highest_slot = in.u32()};
+  NfsSession session = decode_session(in);
   constexpr std::string_view decoded = "K444";
   skip_items(in, arguments.substr(decoded.size()));
   return session;
@@ -242,6 +237,15 @@ void follow_handles(std::vector<NfsOperation>& operations) {
 }
 
 }  // namespace
+
+NfsSession decode_session(XdrReader& in) {
+  constexpr std::size_t id_bytes = 16;
+  const Bytes id = in.fixed(id_bytes);
+  return {.id = {id.begin(), id.end()},
+          .sequence = in.u32(),
+          .slot = in.u32(),
+          .highest_slot = in.u32()};
+}
 
 std::string_view nfs4_operation(std::uint32_t operation, bool callback) {
   const Nfs4Operation* description = find_nfs4_operation(operation, callback);

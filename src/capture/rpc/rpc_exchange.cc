@@ -170,12 +170,7 @@ std::optional<NfsSession> session_of_call(const Rpc& rpc) {
   in.opaque();
   const std::uint32_t minor = in.u32();
   if (minor == 0 || in.u32() == 0 || in.u32() != nfs4::sequence) return {};
-  constexpr std::size_t id_bytes = 16;
-  const Bytes id = in.fixed(id_bytes);
-  NfsSession session{.id = {id.begin(), id.end()},
-                     .sequence = in.u32(),
-                     .slot = in.u32(),
-                     .highest_slot = in.u32()};
+  NfsSession session = decode_session(in);
   if (!in.ok() || !message.whole(*begin, *begin + in.position())) return {};
   return session;
 }

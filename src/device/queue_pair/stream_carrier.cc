@@ -128,8 +128,7 @@ void StreamCarrier::drive(Occasion occasion, QueuePairLock& lock) {
       alarm_ns_ = iwarp::Connection::never_ns;
       look_for_peer();
       look_for_initiator();
-      if (sys::now_ns() >= closing_end_ns_) connection_.close();
-      connection_.on_time(sys::now_ns());
+      on_time(sys::now_ns());
       return StreamCarrier::advance(lock);
   }
 }
@@ -196,6 +195,12 @@ void StreamCarrier::watch_initiator() {
   // WEFT_RESPONDER_FIRST permits what RFC 5044 §7.1 forbids, for peers that are known to accept it.
   initiator_.watch(sys::now_ns(), parts_.context.device().settings().responder_first);
   driver_.engine.call_at(initiator_.deadline_ns(), driver_.queue_pair.lock());
+}
+
+// The clocks of the protocol, and the bound of begin_disconnect().
+void StreamCarrier::on_time(std::uint64_t now_ns) {
+  if (now_ns >= closing_end_ns_) connection_.close();
+  connection_.on_time(now_ns);
 }
 
 void StreamCarrier::look_for_initiator() {

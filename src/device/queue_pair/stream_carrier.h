@@ -140,6 +140,7 @@ class StreamCarrier : public Carrier, private iwarp::Host {
   void set_alarm();
   void watch_initiator();
   void look_for_initiator();
+  void on_time(std::uint64_t now_ns);
   void watch_peer();
   void look_for_peer();
   void watch_idle_peer();
