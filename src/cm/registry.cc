@@ -31,6 +31,12 @@ void Registry::close() {
   std::map<std::uint64_t, std::shared_ptr<Identifier>> ordered;
   for (const auto& [raw, known] : identifiers) ordered.emplace(known.number, known.identifier);
   for (const auto& [number, identifier] : ordered) identifier->shut();
+  ordered.clear();
+  identifiers.clear();
+  // A thread that looks an address up may keep an id, and with it this object, for longer than the
+  // device exists.
+  const std::lock_guard lock(mutex_);
+  domain_.reset();
 }
 
 // A failure is not remembered, so that the next call tries again.

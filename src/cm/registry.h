@@ -35,7 +35,8 @@ class Registry {
  public:
   Registry(std::function<device::Context*()> open, const Options& options);
 
-  // Destroys all ids and channels. Afterwards nothing calls back any more.
+  // Destroys all ids and channels, and what belongs to the device. Afterwards nothing calls back,
+  // and the device may be destroyed before this object.
   void close();
 
   // Opens the device at the first call. Null with errno set where there is none.

@@ -5,12 +5,16 @@
 #include <thread>
 
 #include "cm/fixture.h"
+#include "cm/identifier.h"
 #include "cm/plain_peer.h"
 
 namespace weft::cm {
 namespace {
 
-class Lifetime : public CmTest {};
+class Lifetime : public CmTest {
+ protected:
+  std::shared_ptr<Identifier> kept_;  // until after the device
+};
 
 TEST_F(Lifetime, IdMayGoAtEveryStage) {
   listener_ = make_listener(passive_);
@@ -148,6 +152,15 @@ TEST_F(Lifetime, ManagerMayGoWithEverythingUnderWay) {
   make_queue_pair(client);
   ASSERT_EQ(manager_->connect(client, nullptr), 0);
   for (rdma_cm_id* id : {pair.client, pair.server, client}) manager_->destroy_qp(id);
+}
+
+// As the thread of rdma_resolve_addrinfo(3) may keep it. The id has used the default domain.
+TEST_F(Lifetime, AnIdMayBeKeptForLongerThanTheDevice) {
+  listener_ = make_listener(passive_);
+  rdma_cm_id* id = make_client(active_, listener_);
+  ASSERT_NE(id->pd, nullptr);
+  kept_ = Identifier::of(id)->shared_from_this();
+  destroy(id);
 }
 
 TEST_F(Lifetime, ForkedChildHasNothingAndHurtsNobody) {
