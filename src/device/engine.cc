@@ -355,8 +355,9 @@ void Engine::serve() {
       if (deferred_ > 0) run_deferred();
       continue;
     }
-    if (ready.empty()) continue;
-    const bool left = dispatch_unattended(ready, all);
+    const bool asked = asked_aside_.take();
+    if (ready.empty() && !asked) continue;
+    const bool left = dispatch_unattended(ready, all) || asked;
     if (mode_ == ProgressMode::thread) continue;
     // Something was left to a polling application. If that is about to sleep instead, the next turn
     // serves everything.
@@ -408,6 +409,7 @@ bool Engine::leave_to_application(Pollable& target) {
 // from it. Returns true if an application thread is about to sleep, so that nothing may be left to
 // application threads.
 bool Engine::stand_by(std::chrono::microseconds tick) {
+  const std::uint64_t began_ns = sys::now_ns();
   // While this is set defer() may count on run_deferred() below.
   standing_by_ = true;
   bool sleep_expected = false;
@@ -422,6 +424,7 @@ bool Engine::stand_by(std::chrono::microseconds tick) {
   }
   standing_by_ = false;
   if (deferred_ > 0) run_deferred();
+  asked_aside_.stood_by(began_ns, sys::now_ns());
   return sleep_expected;
 }
 
@@ -433,6 +436,14 @@ bool Engine::wait_for_sleeper(std::chrono::microseconds longest) {
 }
 
 bool Engine::defer(std::weak_ptr<Pollable> target, bool waiting) {
+  const bool deferred = try_to_defer(std::move(target), waiting);
+  // The next time, it will stand by.
+  const bool may_ask = mode_ == ProgressMode::automatic && !waiting && !deferred;
+  if (may_ask && asked_aside_.ask(sys::now_ns())) wake_.signal();
+  return deferred;
+}
+
+bool Engine::try_to_defer(std::weak_ptr<Pollable> target, bool waiting) {
   const std::lock_guard lock(deferred_mutex_);
   // Counted before the decision, so that a thread which is about to sleep sees that something may
   // be due.

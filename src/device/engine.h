@@ -28,6 +28,7 @@
 #include "base/wait_leader.h"
 #include "base/wait_loop.h"
 #include "device/deadlines.h"
+#include "device/stand_by_request.h"
 #include "device/system.h"
 
 namespace weft::device {
@@ -151,6 +152,7 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   bool wait_for_sleeper(std::chrono::microseconds longest);
   void dispatch(const epoll_event& event, void (*handle)(Pollable&, std::uint32_t));
   [[nodiscard]] bool leave_to_application(Pollable& target);
+  [[nodiscard]] bool try_to_defer(std::weak_ptr<Pollable> target, bool waiting);
   std::optional<Time> run_timers() override;
   [[nodiscard]] int descriptor() const override { return epoll_.get(); }
   void dispatch_ready() override;
@@ -184,6 +186,7 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   std::mutex deferred_mutex_;
   std::vector<std::weak_ptr<Pollable>> deferred_targets_;
   WaitLeader wait_leader_;
+  StandByRequest asked_aside_;
   std::atomic<bool> standing_by_{false};
   std::atomic<bool> polled_{false};  // by an application thread, since the last tick of stand_by()
   std::atomic<bool> stopping_{false};

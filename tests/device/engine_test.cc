@@ -151,6 +151,49 @@ TEST(Engine, TakesOverWhenNobodyComesAgain) {
   engine.unwatch(token);
 }
 
+// The descriptor is never ready when the progress thread looks, as with a program that takes each
+// message before the thread has woken up.
+TEST(Engine, StandsByForAProgramThatLeavesItNothing) {
+  Engine engine(ProgressMode::automatic);
+  const auto bell = std::make_shared<Bell>();
+  const Watched watched(engine, bell);
+  constexpr std::uint64_t hopeless_ns = 20'000'000'000;
+  const std::uint64_t start_ns = sys::now_ns();
+  while (!engine.defer(bell, false)) {
+    engine.poll();
+    ASSERT_LT(sys::now_ns() - start_ns, hopeless_ns);
+  }
+  bell->await_answers(1);  // what was deferred is done within a tick
+  engine.deferral_done();
+}
+
+TEST(StandByRequest, IsMadeOnceUntilItIsTaken) {
+  StandByRequest request;
+  EXPECT_FALSE(request.take());
+  EXPECT_TRUE(request.ask(1));
+  EXPECT_FALSE(request.ask(2));
+  EXPECT_TRUE(request.take());
+  EXPECT_FALSE(request.take());
+  EXPECT_TRUE(request.ask(3));
+}
+
+TEST(StandByRequest, ComesLessOftenWhereItBringsNothing) {
+  constexpr std::uint64_t ms = 1'000'000;
+  StandByRequest request;
+  std::uint64_t now_ns = ms;
+  std::uint64_t last_pause_ns = 0;
+  for (int i = 0; i < 3; ++i) {
+    request.stood_by(now_ns - ms / 10, now_ns);
+    const std::uint64_t ended_ns = now_ns;
+    while (!request.ask(now_ns)) now_ns += ms / 100;
+    EXPECT_GT(now_ns - ended_ns, last_pause_ns);
+    last_pause_ns = now_ns - ended_ns;
+    EXPECT_TRUE(request.take());
+  }
+  request.stood_by(now_ns, now_ns + 2 * ms);
+  EXPECT_TRUE(request.ask(now_ns + 2 * ms));
+}
+
 // The progress thread sleeps until a deadline; a thread that polls must not consume that wake-up.
 TEST(Engine, AnApplicationThreadThatPollsTakesNoWakeUpOfTheThread) {
   Engine engine(ProgressMode::automatic);
