@@ -66,7 +66,8 @@ if(WEFT_SANITIZE)
   if(WEFT_SANITIZE MATCHES thread)
     # ThreadSanitizer knows no fences, and GCC warns of each. Asio does not depend on its own: it
     # locks as well.
-    target_compile_definitions(weft_options INTERFACE ASIO_DISABLE_FENCED_BLOCK)
+    target_compile_definitions(weft_options INTERFACE ASIO_DISABLE_FENCED_BLOCK
+                               BOOST_ASIO_DISABLE_FENCED_BLOCK)
   endif()
   target_link_options(weft_options INTERFACE -fsanitize=${WEFT_SANITIZE})
 endif()
