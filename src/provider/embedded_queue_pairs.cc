@@ -30,9 +30,16 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   if (device::DeviceFaults* faults = Context::of(qp->context)->device().faults()) {
     if (const int failed = faults->call(faults::Point::modify_queue_pair, *qp)) return failed;
   }
-  const int failed = QueuePair::of(qp)->modify(*attributes, mask);
-  // One of several handles (ibv_open_qp(3)): the queue pair knows its first one only.
-  if (failed == 0) qp->state = QueuePair::of(qp)->verbs()->state;
+  QueuePair& queue_pair = *QueuePair::of(qp);
+  const int failed = queue_pair.modify(*attributes, mask);
+  // One of several handles (ibv_open_qp(3)): the queue pair knows its first one only, whose state
+  // the progress thread may change at any time.
+  if (failed == 0 && qp != queue_pair.verbs()) {
+    ibv_qp_attr now{};
+    ibv_qp_init_attr initial{};
+    queue_pair.query(now, initial);
+    qp->state = now.qp_state;
+  }
   return failed;
 }
 

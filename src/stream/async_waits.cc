@@ -6,26 +6,22 @@ namespace weft::stream::detail {
 
 // unwatch() waits for a call of changed() that is under way.
 ReadinessCondition::~ReadinessCondition() {
-  if (flag_) endpoint_->unwatch(this);
+  if (watch_) endpoint_->unwatch(&*watch_);
 }
 
 // Lowers the flag before it looks, so that no change meanwhile is lost. Changes are reported only,
 // and an attempt that has moved a part may leave the stream as ready as it was: so the present
 // state counts as a change. watch() reports it the first time.
 bool ReadinessCondition::holds() {
-  if (flag_) flag_->lower();
+  if (watch_) watch_->flag.lower();
   if (attempt()) return true;
-  if (!flag_) {
-    flag_.emplace();
-    endpoint_->watch(this);
+  if (!watch_) {
+    watch_.emplace(wanted_);
+    endpoint_->watch(&*watch_);
   } else {
-    changed(endpoint_->readiness());
+    watch_->changed(endpoint_->readiness());
   }
   return false;
-}
-
-void ReadinessCondition::changed(const Stream::Readiness& now) noexcept {
-  if (now.*wanted_) flag_->raise();
 }
 
 // A coroutine that has no turn yet waits for its entry alone.

@@ -21,16 +21,14 @@ using ReadinessFlag = bool Stream::Readiness::*;
 
 // Waits until a stream is ready. Keeps the endpoint, so that the wait ends in order where the
 // Stream is closed or destroyed first. It watches the stream only once it has to wait.
-class ReadinessCondition : public Condition, public Stream::Watcher {
+class ReadinessCondition : public Condition {
  public:
   ReadinessCondition(std::shared_ptr<Endpoint> endpoint, ReadinessFlag wanted)
       : endpoint_(std::move(endpoint)), wanted_(wanted) {}
   ~ReadinessCondition() override;
 
   [[nodiscard]] bool holds() override;
-  [[nodiscard]] Descriptors descriptors() const override { return {flag_->fd()}; }
-  void changed(const Stream::Readiness& now) noexcept override;
-  [[nodiscard]] bool needs_every_arrival() const noexcept override { return false; }
+  [[nodiscard]] Descriptors descriptors() const override { return {watch_->flag.fd()}; }
 
  protected:
   // Does what can be done without waiting; true if there is nothing to wait for.
@@ -38,9 +36,22 @@ class ReadinessCondition : public Condition, public Stream::Watcher {
   [[nodiscard]] Endpoint& endpoint() const { return *endpoint_; }
 
  private:
+  // A class of its own, because the stream may call it until the destructor below has ended the
+  // watch: what derives from the condition is destroyed by then.
+  struct Watch final : Stream::Watcher {
+    explicit Watch(ReadinessFlag wanted_flag) : wanted(wanted_flag) {}
+    void changed(const Stream::Readiness& now) noexcept override {
+      if (now.*wanted) flag.raise();
+    }
+    [[nodiscard]] bool needs_every_arrival() const noexcept override { return false; }
+
+    ReadinessFlag wanted;
+    EventFlag flag;
+  };
+
   std::shared_ptr<Endpoint> endpoint_;
   ReadinessFlag wanted_;
-  std::optional<EventFlag> flag_;  // exists while this watches
+  std::optional<Watch> watch_;  // exists while this watches
 };
 
 // Connecting has ended, in whatever way.

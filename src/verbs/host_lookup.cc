@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <stdexcept>
 #include <thread>
 
 #include "base/blocked_signals.h"
@@ -45,6 +46,8 @@ HostLookup::HostLookup(Backend backend, const Address& address) : address_(addre
 
 Address HostLookup::take() {
   if (!shared_) return address_;
+  // A descriptor alone orders nothing between threads.
+  if (!shared_->done.raised()) throw std::logic_error("the lookup of a host has not ended");
   if (shared_->failed) std::rethrow_exception(shared_->failed);
   return shared_->found;
 }

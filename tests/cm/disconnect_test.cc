@@ -277,10 +277,16 @@ class EndByThePeer : public ClosingStream {
     EXPECT_EQ(manager_->disconnect(pair.client), 0);
     expect(active_, RDMA_CM_EVENT_DISCONNECTED);
     const std::uint64_t end_ns = device::sys::now_ns() + std::uint64_t{patience_ms} * 1'000'000;
-    while (pair.server->qp->state != IBV_QPS_ERR && device::sys::now_ns() < end_ns) {
+    while (state_of(pair.server) != IBV_QPS_ERR && device::sys::now_ns() < end_ns) {
     }
-    EXPECT_EQ(pair.server->qp->state, IBV_QPS_ERR);
+    EXPECT_EQ(state_of(pair.server), IBV_QPS_ERR);
     return pair;
+  }
+  static ibv_qp_state state_of(const rdma_cm_id* id) {
+    ibv_qp_attr attributes{};
+    ibv_qp_init_attr initial{};
+    device::QueuePair::of(id->qp)->query(attributes, initial);
+    return attributes.qp_state;
   }
 };
 

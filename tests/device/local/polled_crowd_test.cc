@@ -42,12 +42,12 @@ TEST_F(PolledCrowd, SeesWhatComesToEachQueuePair) {
     Pair::connect(*senders.back(), *receivers.back(), {});
   }
   const auto from = pair.a.buffer(8);
-  const auto to = pair.b.buffer(8);
+  const auto to = pair.b.buffer(8 * queue_pairs);
   for (std::uint64_t round = 0; round < 3; ++round) {
     for (std::size_t i = 0; i < queue_pairs; ++i) {
       std::swap(pair.a.queue_pair, senders[i]);
       std::swap(pair.b.queue_pair, receivers[i]);
-      EXPECT_EQ(pair.b.post_receive(round, {to->sge(0, 8)}), 0);
+      EXPECT_EQ(pair.b.post_receive(round, {to->sge(8 * i, 8)}), 0);
       EXPECT_EQ(pair.a.send(round, {from->sge(0, 8)}), 0);
       std::swap(pair.a.queue_pair, senders[i]);
       std::swap(pair.b.queue_pair, receivers[i]);
