@@ -47,6 +47,13 @@ struct QueuePairCounters {
   // Bytes that the peer sent where an empty response was due, to a read by which the device asks
   // whether earlier requests are placed. They were discarded. The kernel's siw sends some.
   std::uint64_t discarded_answer_bytes = 0;
+  // Sends of the peer that arrived whole and that no receive request took: they waited for one when
+  // the connection ended, or came after rdma_disconnect(3), or after a request that was refused.
+  // Their sender sees no success, if it is an embedded device as well.
+  Traffic unreceived;
+  // Successful completions of receives that the program had not polled when it destroyed the queue
+  // pair or reset it, which removes them. Their sender has seen a success.
+  std::uint64_t unpolled_receives = 0;
 };
 
 struct CompletionQueueCounters {

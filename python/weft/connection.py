@@ -490,8 +490,9 @@ class Connection:
         check(result)
 
     def close(self) -> None:
-        """Disconnects if that was not done, and frees the connection. Its buffers stay registered
-        until they are closed. May be called twice."""
+        """Disconnects if that was not done, and frees the connection. Messages that have arrived
+        and were not received are dropped. Its buffers stay registered until they are closed. May
+        be called twice."""
         handle, self._handle = self._handle, ctypes.c_void_p()
         if not handle:
             return

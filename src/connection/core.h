@@ -168,8 +168,9 @@ class Core {
   void post_control(const Control::Write& write);
   // Polls the send queue and distributes the outcomes. posting_ must be held.
   void collect_sends();
-  // The same for receives; receiving_ must be held.
-  void collect_receives();
+  // The same for receives, until `most` outcomes are there for await(); receiving_ must be held.
+  void collect_receives(std::size_t most);
+  void take_receive(const verbs::Completion& completion);
   [[nodiscard]] std::mutex& lock_of(Queue queue) {
     return queue == Queue::send ? posting_ : receiving_;
   }

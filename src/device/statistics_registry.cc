@@ -84,6 +84,8 @@ void add(QueuePairCounters& sum, const QueuePairCounters& more) {
   sum.credit_waits += more.credit_waits;
   sum.credit_wait_ns += more.credit_wait_ns;
   sum.discarded_answer_bytes += more.discarded_answer_bytes;
+  add(sum.unreceived, more.unreceived);
+  sum.unpolled_receives += more.unpolled_receives;
 }
 
 void add(CompletionQueueCounters& sum, const CompletionQueueCounters& more) {

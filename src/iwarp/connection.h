@@ -189,6 +189,8 @@ class Connection final : private SegmentSink {
   [[nodiscard]] std::uint64_t discarded_answer_bytes() const {
     return requester_.discarded_answer_bytes();
   }
+  // Sends of the peer that arrived and were not received.
+  [[nodiscard]] const Receiver::Unreceived& unreceived() const { return receiver_.unreceived(); }
 
  private:
   Course begin(const Segment& segment) override;

@@ -106,9 +106,9 @@ void Connection::close() {
   // Reads that arrived are answered before the close, since their requesters may wait for that
   // proof. A refusal among them needs no Terminate any more.
   (void)answer_pending();
-  // The peer's TCP knows that the held messages arrived, but they will not be placed: report how
-  // many messages were.
-  if (receiver_.holds()) report_executed(receiver_.executed());
+  // The peer's TCP will know that what comes from here on has arrived, and that held messages have,
+  // but nothing of it is placed: report how many messages were.
+  if (may_send_) report_executed(receiver_.executed());
   end(EndReason::local_close);
 }
 

@@ -128,7 +128,10 @@ bool Connection::lost(const Segment& segment) {
 }
 
 bool Connection::deliver(const Segment& segment) {
-  if (is_discarded(segment)) return true;
+  if (is_discarded(segment)) {
+    if (!segment.tagged && is_send(segment.opcode)) receiver_.note_discarded(segment);
+    return true;
+  }
   TerminateRaised raised;
   const bool ready_message = !segment.tagged && swallow_rtr_send(segment);
   if (ready_message) {

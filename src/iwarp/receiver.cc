@@ -258,8 +258,21 @@ void Receiver::arrived() {
   ++messages_;
 }
 
+// The last segment knows the length of its message.
+void Receiver::note_discarded(const Segment& segment) {
+  if (!segment.last()) return;
+  ++unreceived_.messages;
+  unreceived_.bytes +=
+      std::uint64_t{segment.untagged_header.message_offset} + segment.payload_bytes;
+}
+
 // What is held was never placed: the peer learns it from the count of executed messages.
 void Receiver::flush(Status status) {
+  for (; holds(); hold_->pop()) {
+    if (!hold_->front().complete() || hold_->front().from_write()) continue;
+    ++unreceived_.messages;
+    unreceived_.bytes += hold_->front().payload_bytes();
+  }
   hold_.reset();
   grant_wanted_ = false;
   if (!taken_) return;

@@ -107,6 +107,16 @@ class Receiver {
     return std::exchange(grant_, std::nullopt);
   }
 
+  // Sends that arrived whole and were not placed: the stream ended before a receive was posted, or
+  // they came when nothing was to be placed any more.
+  struct Unreceived {
+    std::uint64_t messages = 0;
+    std::uint64_t bytes = 0;
+  };
+  [[nodiscard]] const Unreceived& unreceived() const { return unreceived_; }
+  // A segment of a Send was taken off the stream and thrown away.
+  void note_discarded(const Segment& segment);
+
   // The stream has ended: a receive that was taken and is not filled completes with `status`.
   void flush(Status status = Status::flushed);
 
@@ -150,6 +160,7 @@ class Receiver {
   std::unique_ptr<Hold> hold_;  // created when first needed
   bool grant_wanted_ = false;
   std::optional<std::uint32_t> grant_;  // see take_grant()
+  Unreceived unreceived_;
 };
 
 }  // namespace weft::iwarp

@@ -40,7 +40,8 @@ std::string object(const StatisticsRegistry::QueuePairEntry& entry) {
       R"({{"number": {}, "type": "{}", "state": "{}", "carrier": "{}", "carrier_reason": "{}", )"
       R"({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, )"
       R"({}, {}, "connection_retries": {}, "rnr_waits": {}, "rnr_wait_ns": {}, )"
-      R"("credit_waits": {}, "credit_wait_ns": {}, "discarded_answer_bytes": {}}})",
+      R"("credit_waits": {}, "credit_wait_ns": {}, "discarded_answer_bytes": {}, )"
+      R"({}, "unpolled_receives": {}}})",
       entry.number, entry.type, entry.state, entry.carrier.name, entry.carrier.reason,
       traffic("sends", c.sends), traffic("writes", c.writes), traffic("reads", c.reads),
       traffic("atomics", c.atomics), traffic("local", c.local), traffic("receives", c.receives),
@@ -48,7 +49,8 @@ std::string object(const StatisticsRegistry::QueuePairEntry& entry) {
       traffic("peer_reads", c.peer_reads), traffic("peer_atomics", c.peer_atomics),
       statuses("send_completions", c.send_completions),
       statuses("receive_completions", c.receive_completions), c.connection_retries, c.rnr_waits,
-      c.rnr_wait_ns, c.credit_waits, c.credit_wait_ns, c.discarded_answer_bytes);
+      c.rnr_wait_ns, c.credit_waits, c.credit_wait_ns, c.discarded_answer_bytes,
+      traffic("unreceived", c.unreceived), c.unpolled_receives);
 }
 
 std::string object(const StatisticsRegistry::CompletionQueueEntry& entry) {

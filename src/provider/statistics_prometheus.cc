@@ -185,6 +185,20 @@ void queue_pairs(Metrics& metrics, const QueuePairs& pairs) {
   for (const auto& [entry, labels] : pairs) {
     metrics.sample(labels, {}, entry->counters.discarded_answer_bytes);
   }
+  metrics.counter("queue_pair_unreceived_messages_total",
+                  "Sends of peers that arrived and that no receive request took.");
+  for (const auto& [entry, labels] : pairs) {
+    metrics.sample(labels, {}, entry->counters.unreceived.operations);
+  }
+  metrics.counter("queue_pair_unreceived_bytes_total", "The bytes of these Sends.");
+  for (const auto& [entry, labels] : pairs) {
+    metrics.sample(labels, {}, entry->counters.unreceived.bytes);
+  }
+  metrics.counter("queue_pair_unpolled_receives_total",
+                  "Received messages that were not polled before the queue pair was destroyed.");
+  for (const auto& [entry, labels] : pairs) {
+    metrics.sample(labels, {}, entry->counters.unpolled_receives);
+  }
 }
 
 void completion_queues(Metrics& metrics,

@@ -2,9 +2,11 @@
 #include <rdma/rdma_verbs.h>
 
 #include <cstring>
+#include <thread>
 
 #include "cm/fixture.h"
 #include "device/queue_pair/queue_pair.h"
+#include "device/statistics_registry.h"
 
 namespace weft::cm {
 namespace {
@@ -70,6 +72,37 @@ class Data : public CmTest {
   ibv_mr* far_region_ = nullptr;
   std::uint64_t posted_ = 0;
 };
+
+// The sender has seen a success, and the program at the receiver has not.
+TEST_F(Data, AReceiveThatIsDestroyedUnpolledIsCounted) {
+  connect();
+  ASSERT_EQ(post_receive(pair_.server, far_, far_region_), 0);
+  ASSERT_EQ(post(pair_.client, IBV_WR_SEND, near_, near_region_, 8), 0);
+  EXPECT_EQ(completion_of(pair_.client->qp->send_cq).status, IBV_WC_SUCCESS);
+  destroy(pair_);
+  pair_ = {};
+  const QueuePairCounters all = device_->statistics_registry().totals().queue_pairs;
+  EXPECT_EQ(all.unpolled_receives, 1U);
+  EXPECT_EQ(all.unreceived.operations, 0U);
+}
+
+class DataOverTcp : public Data {
+ protected:
+  DataOverTcp() { settings_.same_host = device::SameHost::off; }
+};
+
+// Within a host such a Send waits at the sender.
+TEST_F(DataOverTcp, ASendThatFindsNoReceiveBeforeTheEndIsCountedAndFails) {
+  if (settings_.personality == device::Personality::iwarp) GTEST_SKIP() << "it holds no Sends";
+  connect();
+  const auto server = device::QueuePair::of(pair_.server->qp);
+  ASSERT_EQ(post(pair_.client, IBV_WR_SEND, near_, near_region_, 8), 0);
+  while (server->counters().rnr_waits == 0) std::this_thread::yield();
+  ASSERT_EQ(manager_->disconnect(pair_.server), 0);
+  EXPECT_NE(completion_of(pair_.client->qp->send_cq).status, IBV_WC_SUCCESS);
+  EXPECT_EQ(server->counters().unreceived.operations, 1U);
+  EXPECT_EQ(server->counters().unreceived.bytes, 8U);
+}
 
 TEST_F(Data, SendArrivesInPostedReceive) {
   connect();

@@ -14,6 +14,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <thread>
 
 #include "weft/connection.hpp"
 #include "weft/message.hpp"
@@ -112,6 +113,67 @@ TEST(OwnDevices, CarryAConnection) {
   EXPECT_EQ(files->of_server.number_behind("\"sends\": {\"operations\": "), 0);
   EXPECT_EQ(files->of_server.number_behind("\"received\": {\"operations\": "), 1);
   EXPECT_EQ(files->of_client.number_behind("\"received\": {\"operations\": "), 0);
+}
+
+// One connection from a client that sends, to a server that does not receive everything. The
+// connection stays on TCP.
+struct Unread {
+  Unread() {
+    connection::Options options;
+    options.device = &server_device;
+    connection::Listener listener({"127.0.0.1", 0}, options);
+    auto accepted = std::async(std::launch::async, [&] { return listener.accept(timeout); });
+    options.device = &client_device;
+    client.emplace(connection::connect({"127.0.0.1", listener.port()}, timeout, options));
+    server.emplace(accepted.get());
+    from.emplace(client->allocate(16));
+    into.emplace(server->allocate(16));
+  }
+
+  verbs::Context server_device =
+      verbs::open_own_device({.address = "127.0.0.1", .same_host = DeviceOptions::SameHost::off});
+  verbs::Context client_device =
+      verbs::open_own_device({.address = "127.0.0.1", .same_host = DeviceOptions::SameHost::off});
+  std::optional<connection::Connection> client;
+  std::optional<connection::Connection> server;
+  std::optional<connection::Buffer> from;
+  std::optional<connection::Buffer> into;
+};
+
+// No receive is posted, so the Sends wait at the server, which disconnects. The client sees that.
+TEST(OwnDevices, CountSendsThatWereNotReceived) {
+  Unread pair;
+  for (std::uint64_t id = 1; id <= 3; ++id) {
+    ASSERT_EQ(pair.client->post_send(pair.from->slice(0, id), id), 0);
+  }
+  while (pair.server->queue_pair().counters().rnr_waits == 0) std::this_thread::yield();
+  pair.server->disconnect();
+  const auto outcomes = pair.client->await(connection::Queue::send, 3, timeout);
+  ASSERT_EQ(outcomes.size(), 3U);
+  for (const auto& outcome : outcomes) EXPECT_FALSE(outcome.ok());
+  pair.server.reset();
+  const QueuePairCounters counted = pair.server_device.counters().queue_pairs;
+  EXPECT_GE(counted.unreceived.operations, 1U);
+  EXPECT_LE(counted.unreceived.operations, 3U) << "the last ones may have come after the end";
+  EXPECT_EQ(counted.received.operations, 0U);
+  EXPECT_EQ(counted.unpolled_receives, 0U);
+}
+
+// Three Sends are received, and the program takes one outcome before it destroys the connection.
+TEST(OwnDevices, CountReceivesThatWereNotAwaited) {
+  Unread pair;
+  for (std::uint64_t id = 1; id <= 3; ++id) {
+    ASSERT_EQ(pair.server->post_receive(pair.into->slice(), id), 0);
+    ASSERT_EQ(pair.client->post_send(pair.from->slice(), id), 0);
+  }
+  for (const auto& outcome : pair.client->await(connection::Queue::send, 3, timeout)) {
+    EXPECT_TRUE(outcome.ok()) << outcome.status_name();
+  }
+  EXPECT_EQ(pair.server->await(connection::Queue::receive, 1, timeout).size(), 1U);
+  pair.server.reset();
+  const QueuePairCounters counted = pair.server_device.counters().queue_pairs;
+  EXPECT_EQ(counted.unpolled_receives, 2U);
+  EXPECT_EQ(counted.unreceived.operations, 0U);
 }
 
 TEST(OwnDevices, StayOpenForTheirConnections) {

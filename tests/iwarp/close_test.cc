@@ -70,6 +70,31 @@ TEST(Close, PutsNoAnswerIntoAHalfSentMessage) {
   EXPECT_TRUE(peer.connection.drained());
 }
 
+// The Sends that wait for a receive when the stream ends are counted, and those that come while it
+// is being closed.
+TEST(Close, SendsThatWereNotReceivedAreCounted) {
+  auto options = roomy(true);
+  options.receiver_not_ready.hold_bytes = 1000;
+  ScriptedPeer peer(options);
+  Region& memory = peer.host.add(4);
+  peer.send(send(1, text("abc")));
+  peer.send(send(2, text("defgh")));
+  peer.send(send(3, text("not whole"), {.last = false}));
+  peer.post({.operation = Operation::send}, {memory.slice()});
+  peer.expect(send(1, Content(4)));
+  peer.expect(empty_read(1));
+  EXPECT_EQ(peer.connection.unreceived().messages, 0U);
+  peer.connection.close_when_proven();
+  EXPECT_EQ(peer.connection.unreceived().messages, 2U);
+  EXPECT_EQ(peer.connection.unreceived().bytes, 8U);
+  peer.send(send(3, text(" but cut"), {.offset = 9}));
+  peer.send(send(4, text("later")));
+  peer.send(write(0xDEAD, 0, text("is no message")));
+  EXPECT_EQ(peer.connection.unreceived().messages, 4U);
+  EXPECT_EQ(peer.connection.unreceived().bytes, 30U);
+  EXPECT_TRUE(peer.host.receives.empty());
+}
+
 // A completed request returns its memory to the application, although its bytes are still to be
 // sent.
 TEST(Close, SendsWhatTheMemoryHeldBefore) {
@@ -173,6 +198,24 @@ TEST(Close, OfOnePeerEndsTheOther) {
   pair.drive();
   EXPECT_EQ(pair.a.host.end_reason, EndReason::peer_closed);
   EXPECT_EQ(pair.a.send_statuses(), (std::vector{Status::success, Status::success}));
+}
+
+// The peer's TCP has the second Send, but its device, which has closed, does not receive it:
+// between Weft devices that is no success.
+TEST(Close, ASendThatComesAfterItIsNoSuccess) {
+  Pair pair(patient_pair(1000));
+  Region& from = pair.a.host.add(text("abc"));
+  Region& to = pair.b.host.add(10);
+  pair.b.host.post_receive(1, {to.slice()});
+  pair.b.host.post_receive(2, {to.slice()});
+  pair.a.post({.wr_id = 1, .operation = Operation::send}, {from.slice()});
+  pair.drive();
+  pair.a.post({.wr_id = 2, .operation = Operation::send}, {from.slice()});
+  pair.transmit();
+  pair.b.connection().close();
+  pair.drive();
+  EXPECT_EQ(pair.a.host.end_reason, EndReason::peer_closed);
+  EXPECT_EQ(pair.a.send_statuses(), (std::vector{Status::success, Status::retry_exceeded}));
 }
 
 // The link breaks at each offset in turn. Each time every request completes once and in order,

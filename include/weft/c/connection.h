@@ -295,7 +295,8 @@ WEFT_C_API int weft_connection_await_disconnect(weft_connection* connection, int
  * then call weft_connection_await_disconnect() with timeout 0. */
 WEFT_C_API int weft_connection_disconnect_fd(weft_connection* connection);
 /* Disconnects if that was not done, and frees the connection. Its buffers are freed by themselves,
- * before or after. */
+ * before or after. Outcomes that were not taken are dropped; the statistics count the received
+ * messages among them. */
 WEFT_C_API void weft_connection_free(weft_connection* connection);
 
 #ifdef __cplusplus

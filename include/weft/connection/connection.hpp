@@ -236,7 +236,11 @@ class Connection : public ConnectionEnd {
   // before the first wait for the descriptor.
   [[nodiscard]] WEFT_API int advertisement_fd() const;
 
-  // Ends the connection: posted requests are flushed on both sides. Safe to call twice.
+  // Ends the connection: posted requests are flushed on both sides. Safe to call twice. As with
+  // rdma_disconnect(3), Sends of the peer that no receive has taken yet are dropped, and fail at
+  // the peer; receives that have completed can still be awaited, until the connection is destroyed.
+  // QueuePairCounters counts both: `unreceived`, and `unpolled_receives` at the destruction. A
+  // protocol in which the last message matters has the receiver answer it.
   WEFT_API void disconnect();
   // Waits for the end of the connection, by either side. False if the deadline has passed or a stop
   // was requested.

@@ -409,8 +409,14 @@ void CompletionQueue::drop_if(Predicate unwanted) {
   count_ = kept;
 }
 
-void CompletionQueue::forget(std::uint32_t queue_pair_number) {
-  drop_if([=](const Delivery& one) { return one.completion.qp_num == queue_pair_number; });
+std::uint64_t CompletionQueue::forget(std::uint32_t queue_pair_number) {
+  std::uint64_t received = 0;
+  drop_if([&](const Delivery& one) {
+    if (one.completion.qp_num != queue_pair_number) return false;
+    if (one.is_received()) ++received;
+    return true;
+  });
+  return received;
 }
 
 void CompletionQueue::forget(const QueueSlots& slots) {

@@ -75,6 +75,8 @@ struct Delivery {
   bool solicited = false;  // raises an event at a program that armed for solicited events only
   bool receive = false;
 
+  // The success of a receive.
+  [[nodiscard]] bool is_received() const { return receive && completion.status == IBV_WC_SUCCESS; }
   void free_slots() const { slots->give_back(covered); }
 };
 
@@ -148,7 +150,8 @@ class CompletionQueue : public KeptMemory {
   // As push() to a queue that is full.
   bool lose(const Delivery& delivery);
   // Drops the completions of a queue pair that is destroyed or reset (ibv_modify_qp(3) to RESET).
-  void forget(std::uint32_t queue_pair_number);
+  // Returns how many successful receives were among them.
+  std::uint64_t forget(std::uint32_t queue_pair_number);
   // Drops those whose entries are in `slots`, of a shared receive queue that is destroyed.
   void forget(const QueueSlots& slots);
 

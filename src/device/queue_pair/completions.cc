@@ -193,7 +193,10 @@ Completions::Published Completions::publish_late() {
 
 // These completions will never be polled, so their places are given back here.
 void Completions::drop() {
-  for (const Completed& completed : pending_) completed.delivery.free_slots();
+  for (const Completed& completed : pending_) {
+    completed.delivery.free_slots();
+    if (completed.delivery.is_received()) ++counters_.unpolled_receives;
+  }
   pending_.clear();
   filled_ = false;
   if (observation_) {
@@ -209,8 +212,9 @@ void Completions::drop() {
 // After RESET or destruction a program must not poll completions of the old life of the number: it
 // may have freed what their ids name. Those of XRC receives stay: they belong to the shared queue.
 void Completions::withdraw() {
-  if (send_queue_) send_queue_->forget(qp_.qp_num);
-  if (receive_queue_) receive_queue_->forget(qp_.qp_num);
+  for (CompletionQueue* queue : {send_queue_, receive_queue_}) {
+    if (queue) counters_.unpolled_receives += queue->forget(qp_.qp_num);
+  }
 }
 
 // Counts at publication: what is dropped before is in no counter.

@@ -206,7 +206,6 @@ void QueuePair::destroy() {
     parts_.destroyed = true;
   }
   disconnect();
-  context().device().statistics_registry().remove(*this);
   for (ibv_cq* queue : {handle_.qp.send_cq, handle_.qp.recv_cq}) {
     if (queue) CompletionQueue::of(queue)->detach(this);
   }
@@ -216,9 +215,11 @@ void QueuePair::destroy() {
   {
     const QueuePairLock lock(mutex_);
     parts_.completions.drop();
+    parts_.completions.withdraw();
     parts_.notices.observer.reset();
   }
-  parts_.completions.withdraw();
+  // With what was removed just now.
+  context().device().statistics_registry().remove(*this);
   // Waits until the program has acknowledged its events of this queue pair, as
   // ibv_get_async_event(3) demands of a destruction.
   context().settle_events(&handle_.qp);

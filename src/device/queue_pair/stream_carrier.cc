@@ -495,6 +495,8 @@ void StreamCarrier::add_counters(QueuePairCounters& counters) const {
   counters.rnr_wait_ns += connection_.rnr_wait_ns(now_ns);
   counters.credit_wait_ns += credit_wait_.waited_ns(now_ns);
   counters.discarded_answer_bytes += connection_.discarded_answer_bytes();
+  counters.unreceived.operations += connection_.unreceived().messages;
+  counters.unreceived.bytes += connection_.unreceived().bytes;
 }
 
 }  // namespace weft::device
