@@ -3,6 +3,7 @@
 #include <cerrno>
 
 #include "base/caller_explains.h"
+#include "base/log.h"
 #include "cm/depths.h"
 #include "cm/identifier.h"
 #include "device/addresses.h"
@@ -88,6 +89,9 @@ std::shared_ptr<device::Dialer> ActiveSide::make_dialer(
   plan.handshake.crc = settings.crc;
   plan.handshake.mark = true;
   plan.handshake.words = device.offers_words();
+  const ibv_qp_type own_type = state_.handle.id.qp_type;
+  plan.handshake.extended =
+      (queue_pair ? queue_pair->verbs()->qp_type : own_type) == IBV_QPT_XRC_SEND;
   plan.handshake.ird = to_wire(parameters.responder_resources, settings.acknowledge);
   plan.handshake.ord = to_wire(parameters.initiator_depth, settings.acknowledge);
   plan.private_data = std::move(parameters.private_data);
@@ -125,6 +129,13 @@ void ActiveSide::on_dialed(device::Dialer::Outcome outcome) {
                  {.initiator = true, .private_data = outcome.private_data});
 }
 
+void ActiveSide::report_not_extended() const {
+  log_format(LogLevel::warning, "rdma_cm",
+             "%s has accepted, but not for an extended connection (XRC): it is an older version of "
+             "Weft",
+             device::to_string(state_.tcp_destination()).c_str());
+}
+
 // REJECTED stands for a rejection by the peer's program as well as for a refusal by TCP. Only the
 // former has private data.
 void ActiveSide::on_dial_failed(std::unique_lock<std::mutex>& lock,
@@ -132,6 +143,7 @@ void ActiveSide::on_dial_failed(std::unique_lock<std::mutex>& lock,
   if (speaks_no_mpa(outcome.handshake) && !caller_explains_) {
     state_.registry->report_no_mpa(state_.tcp_destination(), outcome.handshake);
   }
+  if (outcome.handshake == iwarp::HandshakeFailure::not_extended) report_not_extended();
   end(lock, failure_event(outcome.status));
   auto event = state_.make_event(failure_event(outcome.status), outcome.status);
   if (outcome.rejected) {

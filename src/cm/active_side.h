@@ -36,6 +36,7 @@ class ActiveSide {
       device::sys::Descriptor& reserved);
   void note_source(const sockaddr_storage& tcp_address);
   void on_dialed(device::Dialer::Outcome outcome);
+  void report_not_extended() const;
   void on_dial_failed(std::unique_lock<std::mutex>& lock, const device::Dialer::Outcome& outcome);
   void connect_with_fault(const faults::Action& fault,
                           const std::shared_ptr<device::Dialer>& dialer);

@@ -26,14 +26,15 @@ device::StreamParameters stream_parameters(bool initiator, const iwarp::Negotiat
   // Where nothing was negotiated, the applications have agreed on depths by other means, and
   // nothing is known of a read beyond them.
   const std::uint16_t wire_ord = negotiated.ird_ord_negotiated ? negotiated.ord : requested_ord;
-  device::StreamParameters parameters{.initiator = initiator,
-                                      .crc = negotiated.crc,
-                                      .send_markers = negotiated.send_markers,
-                                      .acknowledge = acknowledge && wire_ord > 0,
-                                      .ird = negotiated.ird,
-                                      .wire_ord = wire_ord,
-                                      .rtr = negotiated.rtr,
-                                      .peer = {.send_immediate = negotiated.weft}};
+  device::StreamParameters parameters{
+      .initiator = initiator,
+      .crc = negotiated.crc,
+      .send_markers = negotiated.send_markers,
+      .acknowledge = acknowledge && wire_ord > 0,
+      .ird = negotiated.ird,
+      .wire_ord = wire_ord,
+      .rtr = negotiated.rtr,
+      .peer = {.send_immediate = negotiated.weft, .names_queues = negotiated.extended}};
   if (negotiated.words) {
     parameters.peer.control_stag = parameters.control_stag = wire::agreed_control_stag;
     parameters.peer.hold_bytes = wire::agreed_hold_bytes;

@@ -12,6 +12,7 @@
 #include "cm/newer.h"
 #include "cm/ports.h"
 #include "device/limits.h"
+#include "device/queue_pair/xrc_domain.h"
 
 namespace weft::cm {
 namespace {
@@ -68,6 +69,20 @@ int take_parameters(const rdma_cm_id& id, const rdma_conn_param* given, ConnectP
   wanted.rnr_retries = std::min(given->rnr_retry_count, iwarp::rnr_retry_infinite);
   if (failed != 0) return failed;
   return take_private_data(given->private_data, given->private_data_len, wanted.private_data);
+}
+
+// Extended connections (XRC) have the port space of InfiniBand, as in librdmacm: the others fix the
+// type.
+bool fits(const rdma_addrinfo& info) {
+  switch (info.ai_qp_type) {
+    case IBV_QPT_UD:
+      return info.ai_port_space == RDMA_PS_UDP;
+    case IBV_QPT_XRC_SEND:
+    case IBV_QPT_XRC_RECV:
+      return info.ai_port_space == RDMA_PS_IB;
+    default:
+      return info.ai_qp_type == IBV_QPT_RC && info.ai_port_space != RDMA_PS_UDP;
+  }
 }
 
 }  // namespace
@@ -233,15 +248,21 @@ int Manager::get_request(rdma_cm_id* listener, rdma_cm_id** id) {
 // pair.
 int Manager::create_ep(rdma_cm_id** id, rdma_addrinfo* info, ibv_pd* domain,
                        ibv_qp_init_attr* attributes) {
-  const int fitting = info->ai_port_space == RDMA_PS_UDP ? IBV_QPT_UD : IBV_QPT_RC;
-  if (info->ai_qp_type != fitting) return answer(EOPNOTSUPP);
+  if (!fits(*info)) return answer(EOPNOTSUPP);
   rdma_cm_id* made = nullptr;
   if (create_id(nullptr, &made, nullptr, static_cast<rdma_port_space>(info->ai_port_space)) != 0) {
     return -1;
   }
+  made->qp_type = static_cast<ibv_qp_type>(info->ai_qp_type);
+  int failed = 0;
+  if (info->ai_qp_type == IBV_QPT_XRC_SEND || info->ai_qp_type == IBV_QPT_XRC_RECV) {
+    failed = answer(device::refusal_of_xrc(registry_->context()->device()));
+  }
   const bool passive = (info->ai_flags & RAI_PASSIVE) != 0;
-  const int failed = passive ? passive_endpoint(made, *info, domain, attributes)
-                             : active_endpoint(made, *info, domain, attributes);
+  if (failed == 0) {
+    failed = passive ? passive_endpoint(made, *info, domain, attributes)
+                     : active_endpoint(made, *info, domain, attributes);
+  }
   if (failed != 0) {
     // The destruction may change errno.
     const int reason = errno;

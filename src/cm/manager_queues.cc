@@ -6,13 +6,13 @@
 #include <memory>
 #include <new>
 
-#include "base/log.h"
 #include "cm/answer.h"
 #include "cm/cm.h"
 #include "cm/identifier.h"
 #include "device/completion/completion_queue.h"
 #include "device/queue_pair/queue_pair.h"
 #include "device/queue_pair/shared_receive_queue.h"
+#include "device/queue_pair/xrc_domain.h"
 
 namespace weft::cm {
 namespace {
@@ -94,20 +94,17 @@ ibv_qp_init_attr plain(const ibv_qp_init_attr_ex& extended) {
   return attributes;
 }
 
-// An extended connection names its queues in a way that only the hellos of queue pairs that connect
-// by number announce.
-int refuse_extended() {
-  log_format(LogLevel::warning, "weft0",
-             "rdma_cm connects no extended reliable connections (XRC) on this device; queue pairs "
-             "that are connected by number (ibv_modify_qp) have them");
-  return EOPNOTSUPP;
+bool is_extended(int type) {
+  return type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV;
 }
 
-// The device checks all features but the protection domain, as in ibv_create_qp_ex(3).
+// The device checks all features but the protection domain, as in ibv_create_qp_ex(3). The
+// receiving end of an extended connection belongs to a domain that all ids share, as in librdmacm.
 ibv_qp* make_queue_pair(rdma_cm_id& id, ibv_qp_init_attr_ex& extended) {
-  if (extended.qp_type == IBV_QPT_XRC_SEND || extended.qp_type == IBV_QPT_XRC_RECV) {
-    errno = refuse_extended();
-    return nullptr;
+  const bool names_xrc = (extended.comp_mask & IBV_QP_INIT_ATTR_XRCD) != 0 && extended.xrcd;
+  if (extended.qp_type == IBV_QPT_XRC_RECV && !names_xrc) {
+    extended.xrcd = &Identifier::of(&id)->registry()->xrc_domain(id.verbs).xrcd;
+    extended.comp_mask |= IBV_QP_INIT_ATTR_XRCD;
   }
   if (extended.comp_mask != IBV_QP_INIT_ATTR_PD) {
     // The inline function of verbs.h would need libibverbs when compiled without optimisation.
@@ -153,6 +150,36 @@ int create_shared(rdma_cm_id& id, ibv_pd* domain, ibv_srq_init_attr& attributes)
   return 0;
 }
 
+// What the program does not name is the id's: the protection domain, the completion queue, which is
+// made where there is none, and the domain that all ids share. 0 or an errno value.
+int create_extended(rdma_cm_id* id, ibv_srq_init_attr_ex& attributes) {
+  if (!id->verbs || id->srq) return EINVAL;
+  if (const int refused = device::refusal_of_xrc(Context::of(id->verbs)->device())) return refused;
+  ibv_srq_init_attr_ex wanted = attributes;
+  const auto names = [&wanted](std::uint32_t bit) { return (wanted.comp_mask & bit) != 0; };
+  if (!names(IBV_SRQ_INIT_ATTR_PD) || !wanted.pd) wanted.pd = id->pd;
+  if (!names(IBV_SRQ_INIT_ATTR_XRCD) || !wanted.xrcd) {
+    wanted.xrcd = &Identifier::of(id)->registry()->xrc_domain(id->verbs).xrcd;
+  }
+  if (!names(IBV_SRQ_INIT_ATTR_CQ) || !wanted.cq) {
+    if (!id->recv_cq) {
+      const int failed = create_pair(*id, wanted.attr.max_wr, id->recv_cq, id->recv_cq_channel);
+      if (failed != 0) return failed;
+    }
+    wanted.cq = id->recv_cq;
+  }
+  wanted.comp_mask |= IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+  id->srq = device::create_extended_shared_queue(id->verbs, &wanted);
+  if (!id->srq) {
+    const int failed = errno;
+    if (!id->qp) destroy_queues(*id);
+    return failed;
+  }
+  attributes.attr = wanted.attr;
+  id->pd = wanted.pd;
+  return 0;
+}
+
 }  // namespace
 
 int Manager::create_qp(rdma_cm_id* id, ibv_pd* domain, ibv_qp_init_attr* attributes) {
@@ -169,6 +196,10 @@ int Manager::create_qp(rdma_cm_id* id, ibv_pd* domain, ibv_qp_init_attr* attribu
 
 int Manager::create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* extended) {
   if (id->qp || !id->verbs) return answer(EINVAL);
+  if (is_extended(extended->qp_type)) {
+    const int refused = device::refusal_of_xrc(Context::of(id->verbs)->device());
+    if (refused != 0) return answer(refused);
+  }
   const bool names_domain = (extended->comp_mask & IBV_QP_INIT_ATTR_PD) != 0 && extended->pd;
   if (!names_domain) extended->pd = id->pd;
   extended->comp_mask |= IBV_QP_INIT_ATTR_PD;
@@ -189,7 +220,7 @@ int Manager::create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* extended) {
     return answer(failed);
   }
   id->qp = made;
-  id->pd = made->pd;
+  id->pd = extended->pd;  // the receiving end of XRC has none itself
   return 0;
 }
 
@@ -203,22 +234,29 @@ void Manager::destroy_qp(rdma_cm_id* id) {
 }
 
 int Manager::create_srq(rdma_cm_id* id, ibv_pd* domain, ibv_srq_init_attr* attributes) {
-  if (!id->verbs || id->srq) return answer(EINVAL);
-  ibv_pd* const used = domain ? domain : id->pd;
-  if (!used || used->context != id->verbs) return answer(EINVAL);
-  return answer(create_shared(*id, used, *attributes));
+  ibv_srq_init_attr_ex extended{};
+  extended.srq_context = attributes->srq_context;
+  extended.attr = attributes->attr;
+  extended.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+  extended.srq_type = id->qp_type == IBV_QPT_XRC_RECV ? IBV_SRQT_XRC : IBV_SRQT_BASIC;
+  extended.pd = domain;
+  const int result = create_srq_ex(id, &extended);
+  attributes->attr = extended.attr;
+  return result;
 }
 
-// Only basic queues: see refuse_extended(); the device has no tag matching.
+// The device has no tag matching.
 int Manager::create_srq_ex(rdma_cm_id* id, ibv_srq_init_attr_ex* attributes) {
   if ((attributes->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) == 0) return answer(EINVAL);
-  if (attributes->srq_type == IBV_SRQT_XRC) return answer(refuse_extended());
+  if (attributes->srq_type == IBV_SRQT_XRC) return answer(create_extended(id, *attributes));
   if (attributes->srq_type != IBV_SRQT_BASIC) return answer(EOPNOTSUPP);
   const bool names_domain = (attributes->comp_mask & IBV_SRQ_INIT_ATTR_PD) != 0;
   ibv_srq_init_attr basic{.srq_context = attributes->srq_context, .attr = attributes->attr};
-  const int result = create_srq(id, names_domain ? attributes->pd : nullptr, &basic);
+  ibv_pd* const used = names_domain && attributes->pd ? attributes->pd : id->pd;
+  if (!id->verbs || id->srq || !used || used->context != id->verbs) return answer(EINVAL);
+  const int failed = create_shared(*id, used, basic);
   attributes->attr = basic.attr;
-  return result;
+  return answer(failed);
 }
 
 void Manager::destroy_srq(rdma_cm_id* id) {
@@ -231,6 +269,8 @@ void Manager::destroy_srq(rdma_cm_id* id) {
     delete SharedReceiveQueue::of(id->srq);
   }
   id->srq = nullptr;
+  // Those of an extended connection, whose queue pair went first.
+  if (!id->qp && !Identifier::of(id)->abandoned()) destroy_queues(*id);
 }
 
 int Manager::init_qp_attr(rdma_cm_id* id, ibv_qp_attr* attributes, int* mask) {

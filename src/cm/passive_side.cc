@@ -57,11 +57,13 @@ ConnectParameters PassiveSide::requested_parameters() {
 }
 
 // A queue pair in RESET takes no receives, and one in ERR flushes them, so the reply would invite
-// data that cannot be received.
+// data that cannot be received. Its type must be that of the request.
 int PassiveSide::find_queue_pair(std::uint32_t number, std::shared_ptr<device::QueuePair>& found) {
   const int failed = stream_.find_queue_pair(number, found);
   if (failed != 0 || !found) return failed;
   const ibv_qp_state state = found->verbs()->state;
+  const bool extended = found->verbs()->qp_type == IBV_QPT_XRC_RECV;
+  if (inbound_ && inbound_->handshake().extended() != extended) return EINVAL;
   return state == IBV_QPS_ERR || state == IBV_QPS_RESET ? EINVAL : 0;
 }
 

@@ -61,6 +61,19 @@ ibv_pd* Registry::default_domain() {
   return &domain_->pd;
 }
 
+// Ids of one device share a domain, so that a request that arrives by one id finds the shared
+// receive queue of another.
+device::XrcHandle& Registry::xrc_domain(ibv_context* context) {
+  const std::lock_guard lock(mutex_);
+  const auto first = xrc_domains_.begin();
+  const bool known = first != xrc_domains_.end();
+  const auto domain = known ? first->second.domain : std::make_shared<device::XrcDomain>();
+  device::XrcHandle& handle = xrc_domains_[context];
+  handle.xrcd.context = context;
+  if (!handle.domain) handle.domain = domain;
+  return handle;
+}
+
 void Registry::report_unacknowledged(const std::string& peer) {
   ++counters_.unacknowledged;
   if (reported_unacknowledged_.exchange(true)) return;

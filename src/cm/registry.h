@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -16,6 +17,7 @@
 #include "cm/event_channel.h"
 #include "cm/shared_ports.h"
 #include "device/context.h"
+#include "device/queue_pair/xrc_domain.h"
 #include "iwarp/handshake.h"
 
 namespace weft::cm {
@@ -50,6 +52,9 @@ class Registry {
   [[nodiscard]] SharedPorts& shared_ports() { return shared_ports_; }
   // The protection domain of ids for which the program names none: rdma_create_qp(3).
   ibv_pd* default_domain();
+  // The XRC domain of ids for which the program names none, as a handle of this context. It lives
+  // as long as this object.
+  device::XrcHandle& xrc_domain(ibv_context* context);
   // Prints, once for each registry, that a peer accepts TCP connections without speaking MPA, and
   // what helps if the program there uses the port's number for both.
   void report_no_mpa(const sockaddr_storage& tcp, iwarp::HandshakeFailure failure);
@@ -77,6 +82,7 @@ class Registry {
   std::mutex mutex_;
   device::Context* context_ = nullptr;
   std::unique_ptr<device::ProtectionDomain> domain_;
+  std::map<ibv_context*, device::XrcHandle> xrc_domains_;  // of one domain
   std::unordered_map<Channel*, std::shared_ptr<Channel>> channels_;
   std::vector<std::shared_ptr<Channel>> still_read_;  // destroyed: see Channel::is_being_read()
   struct Known {

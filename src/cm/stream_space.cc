@@ -2,6 +2,7 @@
 
 #include <cerrno>
 
+#include "base/log.h"
 #include "cm/depths.h"
 #include "cm/identifier.h"
 
@@ -91,9 +92,32 @@ std::shared_ptr<device::Listener> StreamSpace::make_listener(std::size_t backlog
   return std::make_shared<device::Listener>(state_.registry->context()->device(), std::move(plan));
 }
 
+// An id listens either for extended connections or for others: rdma_create_ep(3). The kernel's
+// connection manager rejects requests for the other type as well.
 void StreamSpace::on_request(const std::shared_ptr<device::InboundHandshake>& inbound) {
+  const bool extended = inbound->handshake().extended();
+  if (extended != (state_.handle.id.qp_type == IBV_QPT_XRC_RECV)) {
+    log_format(
+        LogLevel::warning, "rdma_cm",
+        "a connection request from %s is rejected: it is %sfor an extended connection (XRC), "
+        "and the id that listens is%s",
+        device::to_string(inbound->ends().remote).c_str(), extended ? "" : "not ",
+        extended ? " not" : "");
+    return leave_backlog(inbound);
+  }
   const auto fault = state_.fault_at(faults::Point::connect_request, inbound->ends().remote);
   fault ? take_with_fault(*fault, inbound) : report(inbound);
+}
+
+// The program does not see this request.
+void StreamSpace::leave_backlog(const std::shared_ptr<device::InboundHandshake>& inbound) {
+  std::shared_ptr<device::Listener> listener;
+  {
+    const std::lock_guard lock(state_.mutex);
+    listener = listener_;
+  }
+  (void)inbound->reject({});
+  if (listener) listener->request_fetched();
 }
 
 // A request that the program will not see leaves its place in the backlog.

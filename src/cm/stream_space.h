@@ -50,6 +50,7 @@ class StreamSpace final : public PortSpace {
   int answer_disconnection(std::unique_lock<std::mutex>& lock);
   void on_request(const std::shared_ptr<device::InboundHandshake>& inbound);
   void report(const std::shared_ptr<device::InboundHandshake>& inbound);
+  void leave_backlog(const std::shared_ptr<device::InboundHandshake>& inbound);
   void take_with_fault(const faults::Action& fault,
                        const std::shared_ptr<device::InboundHandshake>& inbound);
 

@@ -34,6 +34,8 @@ const char* describe(HandshakeFailure failure) {
       return "the peer asks for more reads than can be held";
     case HandshakeFailure::no_matching_rtr:
       return "no common ready-to-receive message";
+    case HandshakeFailure::not_extended:
+      return "the peer has no extended connections (XRC)";
     case HandshakeFailure::timed_out:
       return "the peer did not finish MPA set-up in time";
   }
@@ -153,6 +155,7 @@ ActiveHandshake::ActiveHandshake(const HandshakeOptions& options, Bytes private_
                        .enhanced = enhanced,
                        .mark = options.mark ? MpaMark::request : MpaMark::none,
                        .words = options.words,
+                       .extended = options.extended,
                        .revision = options.revision};
   // The kinds are only meaningful together with the peer-to-peer flag.
   const MpaEnhanced data{.peer_to_peer = options.peer_to_peer,
@@ -187,6 +190,8 @@ void ActiveHandshake::agree() {
                  .ord = options_.ord,
                  .weft = options_.mark && peer_.mark == MpaMark::reply};
   negotiated_.words = negotiated_.weft && options_.words && peer_.words;
+  negotiated_.extended = negotiated_.weft && options_.extended && peer_.extended;
+  if (options_.extended && !negotiated_.extended) return fail(HandshakeFailure::not_extended);
   if (!peer_.enhanced) {
     // No RFC asks for this: without an FPDU of the initiator a responder that sends first would
     // wait for ever (RFC 5044 §7.1), and an empty Write does no harm.
@@ -252,6 +257,7 @@ MpaFrame PassiveHandshake::reply_frame() const {
           .enhanced = peer_.enhanced,
           .mark = is_marked() ? MpaMark::reply : MpaMark::none,
           .words = options_.words && peer_.words,
+          .extended = extended(),
           .revision = peer_.revision};
 }
 
@@ -267,7 +273,8 @@ void PassiveHandshake::accept(std::uint16_t ird, std::uint16_t ord, Bytes privat
                  .ird = ird,
                  .ord = ord,
                  .weft = is_marked(),
-                 .words = is_marked() && options_.words && peer_.words};
+                 .words = is_marked() && options_.words && peer_.words,
+                 .extended = extended()};
   accepted_ = true;
   // Towards an unenhanced request the reply has no place for IRD and ORD.
   if (!peer_.enhanced) return put(reply_frame(), nullptr, private_data);

@@ -32,6 +32,9 @@ struct HandshakeOptions {
   bool peer_to_peer = true;
   bool mark = false;   // let a Weft peer recognize this side: see wire::MpaMark
   bool words = false;  // with a mark: offer control words, see wire::MpaFrame::words
+  // With a mark, an initiator: this is the sending end of an extended connection, and the peer must
+  // be a receiving one.
+  bool extended = false;
   RtrKinds rtr{};
   std::uint16_t ird = 1;      // as sent to the peer
   std::uint16_t ord = 1;      // as sent to the peer
@@ -49,8 +52,9 @@ struct Negotiated {
   std::uint16_t ird = 1;
   std::uint16_t ord = 1;
   RtrKind rtr = RtrKind::none;
-  bool weft = false;   // both sides have sent their marks
-  bool words = false;  // and both have offered control words
+  bool weft = false;      // both sides have sent their marks
+  bool words = false;     // and both have offered control words
+  bool extended = false;  // and the connection is an extended one
 
   bool operator==(const Negotiated&) const = default;
 };
@@ -63,6 +67,7 @@ enum class HandshakeFailure : std::uint8_t {
   bad_frame,         // an MPA frame that breaks the rules
   insufficient_ird,  // RFC 6581 §9.2: the peer's ORD exceeds our IRD
   no_matching_rtr,   // RFC 6581 §7: no ready-to-receive message that both sides know
+  not_extended,  // the peer has accepted, but not as the receiving end of an extended connection
   timed_out,
 };
 
@@ -149,6 +154,8 @@ class PassiveHandshake final : public Handshake {
   [[nodiscard]] std::uint16_t requested_ird() const { return peer_enhanced_.ird; }
   [[nodiscard]] std::uint16_t requested_ord() const { return peer_enhanced_.ord; }
   [[nodiscard]] bool enhanced() const { return peer_.enhanced; }
+  // The initiator is the sending end of an extended connection.
+  [[nodiscard]] bool extended() const { return is_marked() && peer_.extended; }
   [[nodiscard]] std::uint8_t revision() const { return peer_.revision; }
 
   // `ird`, `ord`: what this side offers. Afterwards output() holds the reply.

@@ -47,6 +47,7 @@ constexpr std::byte reject_bit{0x20};
 constexpr std::byte enhanced_bit{0x10};
 constexpr std::byte mark_bits{0x03};
 constexpr std::byte words_bit{0x04};
+constexpr std::byte extended_bit{0x08};
 
 // In the two words of MpaEnhanced: A and B in the first, C and D in the second.
 constexpr std::uint16_t high_bit = 0x8000;
@@ -93,6 +94,7 @@ Result<MpaFrame, WireError> MpaFrame::parse(Bytes bytes) {
   frame.enhanced = frame.revision == 2 && is_set(flags, enhanced_bit);
   frame.mark = static_cast<MpaMark>(flags & mark_bits);
   frame.words = frame.mark != MpaMark::none && is_set(flags, words_bit);
+  frame.extended = frame.mark != MpaMark::none && is_set(flags, extended_bit);
 
   // The revision is checked first, because in an unknown one the other fields may mean something
   // else.
@@ -112,6 +114,7 @@ void MpaFrame::emit(MutableBytes out) const {
                       flag(reject && kind == MpaKind::reply, reject_bit) |
                       flag(enhanced && revision == 2, enhanced_bit) |
                       flag(words && mark != MpaMark::none, words_bit) |
+                      flag(extended && mark != MpaMark::none, extended_bit) |
                       (static_cast<std::byte>(mark) & mark_bits);
   at::revision.store(out.data(), revision);
   at::private_data_bytes.store(out.data(), private_data_bytes);

@@ -35,6 +35,9 @@ struct MpaFrame {
   // With a mark: the sender of this frame understands control words at wire::agreed_control_stag,
   // and holds wire::agreed_hold_bytes. Another reserved flag: siw calls it STAG0_OK and ignores it.
   bool words = false;
+  // With a mark: the sender of this frame is an end of an extended connection (XRC), a sending one
+  // in a request and a receiving one in a reply. The last reserved flag, siw's GSO_EXP.
+  bool extended = false;
   std::uint8_t revision = 1;
   std::uint16_t private_data_bytes = 0;  // includes the four bytes of MpaEnhanced
 

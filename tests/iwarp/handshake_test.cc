@@ -276,6 +276,38 @@ TEST(Handshake, WordsNeedTheOfferOfBothSides) {
   }
 }
 
+TEST(Handshake, AnExtendedConnectionIsOneForBothSidesOrFails) {
+  ActiveHandshake active({.mark = true, .extended = true}, {});
+  PassiveHandshake passive({.mark = true});
+  carry(active, passive);
+  EXPECT_TRUE(passive.extended());
+  passive.accept(1, 1, {});
+  carry(passive, active);
+  EXPECT_TRUE(active.accepted());
+  EXPECT_TRUE(active.negotiated().extended && passive.negotiated().extended);
+
+  ActiveHandshake plain({.mark = true}, {});
+  PassiveHandshake other({.mark = true});
+  carry(plain, other);
+  EXPECT_FALSE(other.extended());
+
+  // An older Weft answers with its mark, and siw with the flags of the request.
+  for (const auto mark : {MpaMark::reply, MpaMark::request}) {
+    ActiveHandshake refused({.mark = true, .extended = true}, {});
+    auto without = reply();
+    without.mark = mark;
+    without.extended = mark == MpaMark::request;
+    refused.input(frame(without, MpaEnhanced{.ird = 1, .ord = 1}));
+    EXPECT_FALSE(refused.accepted());
+    EXPECT_EQ(refused.failure(), HandshakeFailure::not_extended);
+  }
+  ActiveHandshake rejected({.mark = true, .extended = true}, {});
+  auto rejection = reply();
+  rejection.reject = true;
+  rejected.input(frame(rejection, MpaEnhanced{}));
+  EXPECT_TRUE(rejected.rejected());
+}
+
 // The kernel's siw makes its reply out of the request; others may set every reserved flag.
 TEST(Handshake, APeerThatRepeatsTheMarkIsNotWeft) {
   for (const auto mark : {MpaMark::request, MpaMark::both}) {

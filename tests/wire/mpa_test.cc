@@ -95,6 +95,14 @@ TEST(MpaFrame, OffersWordsOnlyBesideAMark) {
   EXPECT_FALSE(MpaFrame::parse(request_with(16, 0x04))->words);
 }
 
+TEST(MpaFrame, IsOfAnExtendedConnectionOnlyBesideAMark) {
+  const auto bytes = request_with(16, 0x09);
+  const MpaFrame frame = *MpaFrame::parse(bytes);
+  EXPECT_TRUE(frame.extended);
+  EXPECT_EQ(emitted(frame), copy_of(bytes));
+  EXPECT_FALSE(MpaFrame::parse(request_with(16, 0x08))->extended);
+}
+
 // RFC 6581 §5: S has a meaning from revision 2 on.
 TEST(MpaFrame, IgnoresTheEnhancedFlagInRevisionOne) {
   EXPECT_FALSE(MpaFrame::parse(request_with(16, 0x10))->enhanced);

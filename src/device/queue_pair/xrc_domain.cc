@@ -99,16 +99,19 @@ std::nullptr_t fail_null(int error) {
 
 }  // namespace
 
+int refusal_of_xrc(const Device& device) {
+  if (device.is_roce()) return 0;
+  log_format(LogLevel::warning, "weft0",
+             "an iWARP device has no extended connections (XRC); a program that needs them runs "
+             "with `weft run --personality roce` or `ib`");
+  return EOPNOTSUPP;
+}
+
 // ibv_open_xrcd(3): both attributes are required, and a domain without a file is always new.
 ibv_xrcd* open_xrc_domain(ibv_context* verbs, ibv_xrcd_init_attr* attributes) {
   constexpr std::uint32_t required = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
   Context& context = *Context::of(verbs);
-  if (!context.device().is_roce()) {
-    log_format(LogLevel::warning, "weft0",
-               "an iWARP device has no extended connections (XRC); a program that needs them runs "
-               "with `weft run --personality roce` or `ib`");
-    return fail_null(EOPNOTSUPP);
-  }
+  if (const int refused = refusal_of_xrc(context.device())) return fail_null(refused);
   if (attributes->comp_mask != required) return fail_null(EINVAL);
   if ((attributes->oflags & ~(O_CREAT | O_EXCL)) != 0) return fail_null(EINVAL);
   std::shared_ptr<XrcDomain> domain;

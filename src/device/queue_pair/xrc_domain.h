@@ -88,6 +88,9 @@ struct XrcHandle {
   [[nodiscard]] static XrcHandle* of(ibv_xrcd* xrcd) { return reinterpret_cast<XrcHandle*>(xrcd); }
 };
 
+// EOPNOTSUPP, with a message for the user, on a device that looks like an iWARP adapter; else 0.
+[[nodiscard]] int refusal_of_xrc(const Device& device);
+
 // The functions of verbs.h. Null, or an errno value, with errno set.
 ibv_xrcd* open_xrc_domain(ibv_context* context, ibv_xrcd_init_attr* attributes);
 int close_xrc_domain(ibv_xrcd* xrcd);
