@@ -127,6 +127,7 @@ def every_gid(stage):
 def _ucx(wanted, expected, more):
     """UCX names the row in its debug messages. It needs both RC and UD of it."""
     def run(stage):
+        harness.need_ucx_transports()
         port = harness.free_port()
         env = {"UCX_TLS": "rc_v,ud_v,self", "UCX_LOG_LEVEL": "debug", **more}
         if wanted is not None:

@@ -54,6 +54,13 @@ def companion(name):
     return os.path.join(os.environ["WEFT_INTEROP_BIN"], name)
 
 
+def need_ucx_transports():
+    """Skips where UCX was packaged without its InfiniBand transports: it cannot use any device."""
+    folders = list(pathlib.Path("/usr/lib").glob("*/ucx"))
+    if folders and not any(any(folder.glob("libuct_ib.so*")) for folder in folders):
+        raise Skip("this UCX was built without its InfiniBand transports")
+
+
 def installed(program):
     """The path of somebody else's program, or a skip."""
     found = shutil.which(program)

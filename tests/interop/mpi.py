@@ -40,6 +40,7 @@ def _exchanges(implementation, launcher, *options, env=None):
             raise harness.Skip(f"it was built without mpicxx.{implementation}")
         if not harness.succeeds(*_UNSHARE, "true"):
             raise harness.Skip("no user namespaces")
+        harness.need_ucx_transports()
         # Root without capabilities could not make the namespaces; other users need none.
         side = stage.start("ranks", launcher, *options, "-n", _RANKS, *_UNSHARE, "sh", "-c",
                            _AS_ANOTHER_HOST, "sh", program,
@@ -68,6 +69,7 @@ def openshmem(stage):
         raise harness.Skip("it was built without oshc++")
     if not harness.succeeds(*_UNSHARE, "true"):
         raise harness.Skip("no user namespaces")
+    harness.need_ucx_transports()
     side = stage.start("processes", "oshrun", "--oversubscribe", "-n", _RANKS, *_UNSHARE,
                        "sh", "-c", _AS_ANOTHER_HOST, "sh", program,
                        env={"WEFT_STATS": stage.scratch("stats.json"), **_AS_ROOT}, privileged=True)

@@ -1,6 +1,7 @@
 """rping, ucmatose, rdma_server and rdma_client, from rdmacm-utils."""
 
 import re
+import subprocess
 
 import cases
 import harness
@@ -151,9 +152,18 @@ _STEPS = ("create id", "resolve addr", "resolve route", "create qp", "connect", 
 def cmtime(stage):
     """A table of times; its server serves until it is told to stop."""
     port = harness.free_port()
-    server = stage.start("server", "cmtime", "-b", "127.0.0.1", "-c", 200, "-p", port)
+    both = ["cmtime", "-c", 200, "-p", port]
+    # From rdma-core 59 on the port is that of a meeting place, and both sides have an address.
+    usage = subprocess.run(["cmtime", "-h"], check=False, text=True, stdout=subprocess.PIPE)
+    if "-C controller" in usage.stdout:
+        both += ["-b", "127.0.0.1", "-C", "127.0.0.1"]
+        server = stage.start("server", *both, "-L")
+        client_options = []
+    else:
+        server = stage.start("server", *both, "-b", "127.0.0.1")
+        client_options = ["-s", "127.0.0.1"]
     server.await_listening(port)
-    client = stage.start("client", "cmtime", "-s", "127.0.0.1", "-c", 200, "-p", port)
+    client = stage.start("client", *both, *client_options)
     client.finish()
     for step in _STEPS:
         need(re.search(rf"^ *(?:cm )?{step}(?: id)?\s*:?\s+[\d.]+", client.output, re.MULTILINE),
@@ -165,17 +175,14 @@ def cmtime(stage):
         harness.need_no_trouble(side)
 
 
-def _xserver(*options, status=0):
+def _xserver(*options, weft=()):
     def run(stage):
         port = harness.free_port()
-        server = stage.start("server", "rdma_xserver", "-p", port, *options)
-        if status != 0:
-            server.finish(status=None)
-            need("rdma_create_ep: Operation not supported" in server.output,
-                 "the server does not say what is not supported")
-            return
+        server = stage.start("server", "rdma_xserver", "-p", port, *options,
+                             options=weft)
         server.await_listening(port)
-        client = stage.start("client", "rdma_xclient", "-s", "127.0.0.1", "-p", port, *options)
+        client = stage.start("client", "rdma_xclient", "-s", "127.0.0.1", "-p", port, *options,
+                             options=weft)
         for side in (client, server):
             side.finish()
             need(f"rdma_x{side.name}: end 0" in side.output, f"the {side.name} does not end with 0")
@@ -184,4 +191,18 @@ def _xserver(*options, status=0):
 
 
 cases.add("rdma_xserver.reliable", _xserver())
-cases.add("rdma_xserver.extended_reliable_is_refused", _xserver("-c", "x", status=1))
+# The server names a shared receive queue in its reply; the client sends to it.
+cases.add("rdma_xserver.extended_reliable", _xserver("-c", "x"))
+cases.add("rdma_xserver.extended_reliable_ib",
+          _xserver("-c", "x", weft=("--personality", "ib")))
+
+
+@cases.case("rdma_xserver.extended_reliable_iwarp_is_refused")
+def extended_on_iwarp(stage):
+    """As on iWARP adapters. The line on stderr names the personality that has it."""
+    server = stage.start("server", "rdma_xserver", "-p", harness.free_port(), "-c", "x",
+                         options=("--personality", "iwarp"))
+    server.finish(status=None)
+    need("rdma_create_ep: Operation not supported" in server.output,
+         "the server does not say what is not supported")
+    need("--personality roce" in server.output, "no line names the personality")

@@ -13,6 +13,7 @@ from harness import need
 @cases.case("ucx_info.lists_the_device")
 def ucx_info(stage):
     """UCX ignores a device without a character device below /dev/infiniband."""
+    harness.need_ucx_transports()
     side = stage.start("ucx_info", "ucx_info", "-d")
     side.finish()
     for transport in ("rc_verbs", "ud_verbs"):
@@ -33,6 +34,7 @@ def _perftest(test, transports, size, kind, count=200, layer=()):
     def run(stage):
         """A program that finds no device uses something else and passes, so the device's own
         counters decide."""
+        harness.need_ucx_transports()
         port = harness.free_port()
         path = stage.scratch("stats.json")
         env = {"UCX_TLS": transports} if transports else {}
