@@ -2,6 +2,7 @@
 // demands.
 //
 //   echo       sends back all bytes, until the end
+//   echo COUNT the same for COUNT streams, one after the other
 //   read BYTES reads BYTES bytes slowly, and prints how many of them were wrong
 //   send BYTES receives one byte, sends BYTES bytes, prints "sent", and then does nothing
 //   hold       prints "connected", and then does nothing
@@ -61,6 +62,12 @@ int main(int count, char** words) {
   std::fflush(stdout);
   Stream stream = listener.accept(60s);
   if (what == "echo") echo(stream);
+  for (unsigned long more = count > 2 && what == "echo" ? std::strtoul(words[2], nullptr, 10) : 1;
+       more > 1; --more) {
+    stream.close(60s);
+    stream = listener.accept(60s);
+    echo(stream);
+  }
   if (what == "read" && count > 2) read_slowly(stream, std::strtoull(words[2], nullptr, 10));
   if (what == "send" && count > 2) {
     std::byte first{};

@@ -157,6 +157,32 @@ TEST_P(Processes, ProcessesOfOneHostPlaceTheirBytesThemselves) {
   EXPECT_LT(counted.data_messages_sent + counted.data_messages_received, rounds);
 }
 
+// From the third one on their devices connect them in another way, without TCP.
+TEST_P(Processes, LaterStreamsPlaceTheirBytesAsWell) {
+  const char* const same_host = getenv("WEFT_SAME_HOST");
+  if (test::open_device().backend() != verbs::Backend::embedded ||
+      (same_host && std::string_view(same_host) == "off")) {
+    GTEST_SKIP() << "the processes share no memory";
+  }
+  constexpr int streams = 5;
+  Peer peer({"echo", std::to_string(streams)});
+  for (int i = 0; i < streams; ++i) {
+    Stream stream(options());
+    stream.connect(peer.address(), test_timeout);
+    constexpr std::size_t size = 1000;
+    const auto bytes = test::pattern(size);
+    constexpr int rounds = 100;
+    for (int round = 0; round < rounds; ++round) {
+      ASSERT_TRUE(stream.send(bytes, test_timeout).ok());
+      ASSERT_EQ(receive_all(stream, size), bytes);
+    }
+    const auto counted = stream.statistics();
+    EXPECT_GT(counted.placed_bytes_sent, rounds * size / 2) << "stream " << i;
+    EXPECT_LT(counted.data_messages_received, rounds) << "stream " << i;
+    stream.close(test_timeout);
+  }
+}
+
 // Writes to the bell when something is readable, as the peer does otherwise.
 class Ringer final : public Stream::Watcher {
  public:

@@ -116,6 +116,8 @@ void LocalCarrier::leave_tcp(QueuePairLock& lock) {
 // dialing end before it rings, which stands for the first FPDU.
 void LocalCarrier::start_in_pair(QueuePairLock& lock) {
   if (paired_ && parts_.qp.state == IBV_QPS_RTS) retries_ = parts_.attributes.rnr_retry;
+  // The serving end sends them only below, and note_carrier() closes them.
+  const SharedFiles offered = std::move(parts_.shared.offered);
   (void)parts_.note_carrier({.name = "same-host", .reason = {}});
   LocalConnection::prepare(parts_, pair_.own());
   pair_.serve(driver_.queue_pair);
@@ -128,7 +130,7 @@ void LocalCarrier::start_in_pair(QueuePairLock& lock) {
   if (active_) {
     link_->connection.wake();
   } else {
-    end.accept(parts_.context, parts_.shared.offered);
+    end.accept(parts_.context, offered);
     parts_.shared.received = end.take_files();
   }
   take_in(Occasion::ready);
