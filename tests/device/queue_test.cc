@@ -29,6 +29,11 @@ void acknowledge(CompletionQueue& queue, unsigned count) {
   pthread_mutex_unlock(&cq->mutex);
 }
 
+std::size_t depth(CompletionQueue& queue) {
+  const std::lock_guard lock(queue.mutex());
+  return queue.depth_locked();
+}
+
 PairOptions with_channels() {
   PairOptions options;
   options.ends.channel = true;
@@ -184,6 +189,42 @@ TEST(CompletionQueueLimits, ResizeKeepsWhatIsThere) {
   EXPECT_EQ(pair.a.await().wr_id, 1U);
   EXPECT_EQ(pair.a.await().wr_id, 2U);
   EXPECT_EQ(pair.a.queue.resize(0), EINVAL);
+}
+
+// The ring has fewer places than the queue at first. It grows here while its oldest completion is
+// in the middle, so that what is there lies across its end.
+TEST(CompletionQueueLimits, GrowsByNeedAndKeepsTheOrder) {
+  PairOptions options;
+  options.ends.completions = 40;
+  Pair pair(options);
+  auto local = pair.a.buffer(8);
+  auto remote = pair.b.buffer(8);
+  const std::uint64_t deadline = sys::now_ns() + 10'000'000'000U;
+  std::uint64_t posted = 0;
+  std::uint64_t next = 0;
+  const auto write = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      ASSERT_EQ(pair.a.write(posted++, {local->sge(0, 8)}, remote->address(), remote->rkey()), 0);
+    }
+    while (depth(pair.a.queue) < posted - next && sys::now_ns() < deadline) {
+      pair.a.queue_pair->drive_inline();
+    }
+  };
+  const auto poll = [&](std::uint64_t until) {
+    while (next < until) {
+      const ibv_wc completion = pair.a.await();
+      EXPECT_EQ(completion.status, IBV_WC_SUCCESS);
+      EXPECT_EQ(completion.wr_id, next++);
+    }
+  };
+  write(6);
+  poll(3);
+  write(37);
+  EXPECT_EQ(pair.a.queue.counters().lost, 0U);
+  poll(20);
+  write(20);
+  poll(posted);
+  EXPECT_EQ(pair.a.queue.counters().lost, 0U);
 }
 
 TEST(SharedReceives, LimitEventFiresOnce) {

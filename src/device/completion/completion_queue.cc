@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <ctime>
+#include <new>
 #include <utility>
 
 #include "base/simulated_kernel.h"
@@ -19,6 +20,39 @@ std::uint64_t read_clock(clockid_t clock) {
   clock_gettime(clock, &now);
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
          static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+// Most queues never have many completions at a time, so the ring begins small and doubles by need.
+constexpr std::size_t first_places = 8;
+
+// Moves what the rings have to new ones, where it is at the beginning.
+template <typename Note>
+void move_rings(std::vector<Delivery>& ring, std::vector<Note>& notes, std::size_t head,
+                std::size_t count, std::size_t places) {
+  std::vector<Delivery> new_ring(places);
+  std::vector<Note> new_notes(notes.empty() ? 0 : places);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t from = (head + i) % ring.size();
+    new_ring[i] = ring[from];
+    if (!notes.empty()) new_notes[i] = notes[from];
+  }
+  ring = std::move(new_ring);
+  notes = std::move(new_notes);
+}
+
+// Makes place for one more completion in rings that are full. False: the queue is full as well, or
+// there is no memory.
+template <typename Note>
+[[gnu::noinline, gnu::cold]] bool grow(std::vector<Delivery>& ring, std::vector<Note>& notes,
+                                       std::size_t& head, std::size_t most_places) {
+  if (ring.size() >= most_places) return false;
+  try {
+    move_rings(ring, notes, head, ring.size(), std::min(most_places, ring.size() * 2));
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  head = 0;
+  return true;
 }
 
 }  // namespace
@@ -60,7 +94,7 @@ CompletionQueue::CompletionQueue(Context& context, int entries, void* user_conte
     : context_(context),
       counted_(context.device().adapter(), Capability::completion_queues),
       channel_(channel),
-      ring_(static_cast<std::size_t>(entries)),
+      ring_(std::min(static_cast<std::size_t>(entries), first_places)),
       notes_(context.device().trace() ? ring_.size() : 0) {
   cq_.context = context.verbs();
   cq_.channel = channel ? channel->verbs() : nullptr;
@@ -255,7 +289,7 @@ bool CompletionQueue::push(const Delivery& delivery, std::uint64_t trace) {
   std::uint64_t notify_at_ns = 0;
   {
     const std::lock_guard lock(mutex_);
-    if (count_ == ring_.size()) {
+    if (count_ == ring_.size() && !grow(ring_, notes_, head_, static_cast<std::size_t>(cq_.cqe))) {
       // It will never be polled, so it gives its place back now.
       delivery.free_slots();
       ++counters_.lost;
@@ -378,15 +412,11 @@ int CompletionQueue::resize(int entries) {
   const std::lock_guard lock(mutex_);
   // Completions are never dropped by a resize.
   if (static_cast<std::size_t>(entries) < count_) return EINVAL;
-  std::vector<Delivery> larger(static_cast<std::size_t>(entries));
-  for (std::size_t i = 0; i < count_; ++i) larger[i] = ring_[(head_ + i) % ring_.size()];
-  if (!notes_.empty()) {
-    std::vector<Note> notes(static_cast<std::size_t>(entries));
-    for (std::size_t i = 0; i < count_; ++i) notes[i] = notes_[(head_ + i) % ring_.size()];
-    notes_ = std::move(notes);
+  const auto places = static_cast<std::size_t>(entries);
+  if (ring_.size() > places) {
+    move_rings(ring_, notes_, head_, count_, places);
+    head_ = 0;
   }
-  ring_ = std::move(larger);
-  head_ = 0;
   cq_.cqe = entries;
   return 0;
 }

@@ -197,8 +197,8 @@ class CompletionQueue : public KeptMemory {
   CompletionChannel* channel_;
 
   std::mutex mutex_;
-  std::vector<Delivery> ring_;
-  std::vector<Note> notes_;  // parallel to ring_; empty where nothing asks for them
+  std::vector<Delivery> ring_;  // grows by need, up to cq_.cqe places
+  std::vector<Note> notes_;     // parallel to ring_; empty where nothing asks for them
   std::size_t head_ = 0;
   std::size_t count_ = 0;
   // What the application has armed for; see request_notification(). Changed with mutex_ held.
