@@ -47,16 +47,11 @@ unsigned fork_generation() {
   return generation.load(std::memory_order_relaxed);
 }
 
-// The counters have a page of their own, which is not part of the registered ring: a peer that
-// writes by RDMA cannot reach them.
-std::size_t counters_offset(std::uint32_t ring_bytes, std::uint32_t rows) {
-  const std::size_t pages =
-      (to_size(region_bytes(ring_bytes, rows)) + counters_page_bytes - 1) / counters_page_bytes;
-  return pages * counters_page_bytes;
-}
-
+// The counters are not part of the registered ring: a peer that writes by RDMA cannot reach them.
+// The size is never that of the earlier layout, which had them on a page behind the ring: an end
+// that knows only that one refuses the memory, and data go on as messages.
 std::size_t shared_ring_bytes(std::uint32_t ring_bytes, std::uint32_t rows) {
-  return counters_offset(ring_bytes, rows) + counters_page_bytes;
+  return ring_offset + to_size(region_bytes(ring_bytes, rows));
 }
 
 // --- Writing -------------------------------------------------------------------------------------
@@ -66,8 +61,7 @@ std::optional<SharedRingWriter> SharedRingWriter::open(Descriptor file, Descript
                                                        std::uint32_t rows) {
   auto memory = RingMemory::open(std::move(file), shared_ring_bytes(ring_bytes, rows));
   if (!memory) return std::nullopt;
-  return SharedRingWriter(std::move(*memory), std::move(bell), ring_bytes,
-                          counters_offset(ring_bytes, rows));
+  return SharedRingWriter(std::move(*memory), std::move(bell), ring_bytes);
 }
 
 void SharedRingWriter::start(std::uint64_t sent, std::uint32_t unread) {
@@ -77,7 +71,7 @@ void SharedRingWriter::start(std::uint64_t sent, std::uint32_t unread) {
 }
 
 RingCounters& SharedRingWriter::counters() const {
-  return *counters_in(memory_.bytes().data() + counters_at_);
+  return *counters_in(memory_.bytes().data());
 }
 
 // The reader looks for it when it finds bytes behind this position, so publish() orders both.

@@ -1,4 +1,4 @@
-// A ring in memory that two processes of one host map, and the counters behind it: one process
+// A ring in memory that two processes of one host map, and the counters before it: one process
 // copies bytes into the ring and publishes how many, the other copies them out and publishes how
 // many it has read. Neither needs the other's processor, a message or a system call, unless the
 // other side sleeps and has asked for a wake-up.
@@ -47,10 +47,9 @@ struct RingCounters {
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
-// Where the counters lie in the memory of a ring and its table: on a page of their own.
-inline constexpr std::size_t counters_page_bytes = 4096;
-static_assert(sizeof(RingCounters) <= counters_page_bytes);
-[[nodiscard]] std::size_t counters_offset(std::uint32_t ring_bytes, std::uint32_t rows);
+// The memory begins with the counters, and the ring follows at once: an idle stream uses few bytes
+// of its ring, so both lie on one page.
+inline constexpr std::size_t ring_offset = sizeof(RingCounters);
 [[nodiscard]] std::size_t shared_ring_bytes(std::uint32_t ring_bytes, std::uint32_t rows);
 
 // How often this process descends by fork(2) from the one that called it first. A child has the
@@ -109,7 +108,9 @@ class SharedRingWriter {
   // bytes that messages have carried, and of these the ones that the peer has not returned.
   void start(std::uint64_t sent, std::uint32_t unread);
 
-  [[nodiscard]] std::span<std::byte> ring() const { return memory_.bytes().first(ring_bytes_); }
+  [[nodiscard]] std::span<std::byte> ring() const {
+    return memory_.bytes().subspan(ring_offset, ring_bytes_);
+  }
   // The next byte goes behind the part that was used until now.
   void note_growth();
   void publish(std::uint32_t bytes);
@@ -125,19 +126,14 @@ class SharedRingWriter {
   [[nodiscard]] const WakeRequest& wake() const { return wake_; }
 
  private:
-  SharedRingWriter(RingMemory memory, Descriptor bell, std::uint32_t ring_bytes,
-                   std::size_t counters_at)
-      : memory_(std::move(memory)),
-        bell_(std::move(bell)),
-        ring_bytes_(ring_bytes),
-        counters_at_(counters_at) {}
+  SharedRingWriter(RingMemory memory, Descriptor bell, std::uint32_t ring_bytes)
+      : memory_(std::move(memory)), bell_(std::move(bell)), ring_bytes_(ring_bytes) {}
   [[nodiscard]] RingCounters& counters() const;
   void ring_bell() const;
 
   RingMemory memory_;
   Descriptor bell_;
   std::uint32_t ring_bytes_;
-  std::size_t counters_at_;
   std::uint64_t written_ = 0;
   std::uint64_t read_ = 0;  // by the peer, as seen last
   std::size_t growths_ = 0;

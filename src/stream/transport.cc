@@ -141,7 +141,7 @@ Transport::Transport(const verbs::Id& id, const Options& options)
       receive_memory_(
           make_receive_memory(id, sizes_.receive_ring, options.mapped_buffers, receive_file_)),
       local_(domain_.register_memory(local_memory_.bytes())),
-      receive_ring_(domain_.register_memory(receive_memory_.bytes().first(to_size(region_bytes(
+      receive_ring_(domain_.register_memory(receive_memory_.bytes().last(to_size(region_bytes(
                                                 sizes_.receive_ring, options.mapped_buffers))),
                                             verbs::Access::remote_write)),
       queue_pair_(id.create_queue_pair(domain_, queue_, queue_, capacity(options_))) {
@@ -169,8 +169,7 @@ StreamGreeting Transport::greeting(GreetingType type) const {
 
 bool Transport::offer_memory(int bell) {
   if (!receive_file_.valid()) return false;
-  SharedRingReader::prepare(receive_memory_.bytes().data() +
-                            counters_offset(sizes_.receive_ring, options_.mapped_buffers));
+  SharedRingReader::prepare(receive_memory_.bytes().data());
   const int copy = bell >= 0 ? ::fcntl(bell, F_DUPFD_CLOEXEC, 0) : -1;
   offered_ = provider::shared_embedded().share_memory(queue_pair_.raw(), receive_file_.release(),
                                                       copy) == 0;
@@ -186,9 +185,7 @@ Transport::PeerMemory Transport::take_peer_memory(bool& pending) {
 }
 
 std::byte* Transport::counters() const {
-  if (!offered_) return nullptr;
-  return receive_memory_.bytes().data() +
-         counters_offset(sizes_.receive_ring, options_.mapped_buffers);
+  return offered_ ? receive_memory_.bytes().data() : nullptr;
 }
 
 // In write_and_send each message takes two requests, so the queue holds half as many messages.

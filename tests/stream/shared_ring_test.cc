@@ -41,7 +41,7 @@ class Direction {
  public:
   Direction(std::uint32_t ring, std::uint32_t part, Descriptor bell = {})
       : memory_(RingMemory::make_shared(shared_ring_bytes(ring, rows), file_)),
-        reader(prepared(memory_.bytes().data() + counters_offset(ring, rows))),
+        reader(prepared(memory_.bytes().data())),
         from(sizes_of(ring, part)),
         to(sizes_of(ring, part)),
         writer(*SharedRingWriter::open(std::move(file_), std::move(bell), ring, rows)) {
@@ -50,8 +50,7 @@ class Direction {
     writer.start(0, 0);
   }
   [[nodiscard]] RingCounters& counters() {
-    return *reinterpret_cast<RingCounters*>(memory_.bytes().data() +
-                                            counters_offset(to.sizes().receive_ring_bytes, rows));
+    return *reinterpret_cast<RingCounters*>(memory_.bytes().data());
   }
   // Returns how many bytes were placed.
   std::uint32_t send(std::uint32_t wanted) {
@@ -293,7 +292,7 @@ TEST(SharedRing, EachBellThatIsRungIsCounted) {
 TEST(SharedRing, BytesThatWereThereBeforeTheReaderCount) {
   Descriptor file;
   const RingMemory memory = RingMemory::make_shared(shared_ring_bytes(64, rows), file);
-  std::byte* const counters = memory.bytes().data() + counters_offset(64, rows);
+  std::byte* const counters = memory.bytes().data();
   SharedRingReader::prepare(counters);
   auto writer = SharedRingWriter::open(std::move(file), {}, 64, rows);
   ASSERT_TRUE(writer);
