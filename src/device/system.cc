@@ -24,6 +24,7 @@
 #include "base/own_sockets.h"
 #include "base/simulated_kernel.h"
 #include "device/descriptor_floor.h"
+#include "device/system_messages.h"
 
 namespace weft::device::sys {
 namespace {
@@ -217,6 +218,40 @@ std::ptrdiff_t receive_message(int fd, msghdr& message) {
   const auto got = call(SYS_recvmsg, fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   note_received();
   return got;
+}
+
+namespace {
+
+// A simulation moves one datagram at a time.
+template <typename Move>
+int move_each(std::span<mmsghdr> messages, Move move) {
+  int moved = 0;
+  for (mmsghdr& message : messages) {
+    const std::ptrdiff_t bytes = move(message.msg_hdr);
+    if (bytes < 0) return moved > 0 ? moved : static_cast<int>(bytes);
+    message.msg_len = static_cast<unsigned>(bytes);
+    ++moved;
+  }
+  return moved;
+}
+
+}  // namespace
+
+int send_messages(int fd, std::span<mmsghdr> messages) {
+  if (SimulatedKernel::owns(fd)) [[unlikely]]
+    return move_each(messages, [=](msghdr& message) { return send_message(fd, message); });
+  note_sending();
+  return static_cast<int>(
+      call(SYS_sendmmsg, fd, messages.data(), messages.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
+}
+
+int receive_messages(int fd, std::span<mmsghdr> messages) {
+  if (SimulatedKernel::owns(fd)) [[unlikely]]
+    return move_each(messages, [=](msghdr& message) { return receive_message(fd, message); });
+  const auto got = call(SYS_recvmmsg, fd, messages.data(), messages.size(),
+                        MSG_DONTWAIT | MSG_CMSG_CLOEXEC, nullptr);
+  note_received();
+  return static_cast<int>(got);
 }
 
 // Looks at one byte without consuming it. An error other than "nothing yet" means a reset.

@@ -58,7 +58,8 @@ void write_ancillary(msghdr& message, const Packet& packet) {
   message.msg_controllen = used;
 }
 
-void copy_out(const Packet& packet, msghdr& message) {
+// Returns what fits, as recvmsg(2).
+std::size_t copy_out(const Packet& packet, msghdr& message) {
   std::size_t done = 0;
   for (std::size_t i = 0; i < message.msg_iovlen && done < packet.bytes.size(); ++i) {
     const iovec& piece = message.msg_iov[i];
@@ -67,6 +68,7 @@ void copy_out(const Packet& packet, msghdr& message) {
     done += part;
   }
   message.msg_flags = done < packet.bytes.size() ? MSG_TRUNC : 0;
+  return done;
 }
 
 std::vector<std::byte> joined(const msghdr& message) {
@@ -133,8 +135,7 @@ std::ptrdiff_t Network::receive_message(int fd, msghdr& message) {
   socket->inbox->arrived.pop_front();
   if (message.msg_name) put(*static_cast<sockaddr_storage*>(message.msg_name), packet.from);
   write_ancillary(message, packet);
-  copy_out(packet, message);
-  return static_cast<std::ptrdiff_t>(packet.bytes.size());
+  return static_cast<std::ptrdiff_t>(copy_out(packet, message));
 }
 
 // IP_ADD_MEMBERSHIP and IP_DROP_MEMBERSHIP. 0 or -errno.

@@ -2,9 +2,8 @@
 
 #include <netinet/in.h>
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include "device/addresses.h"
 #include "device/datagram/datagrams.h"
@@ -12,24 +11,6 @@
 
 namespace weft::device {
 namespace {
-
-// Room for the ancillary data of a datagram: addresses, type of service, time to live.
-constexpr std::size_t ancillary_bytes = 128;
-using Ancillary = std::array<std::byte, ancillary_bytes>;
-
-// The socket options of both families for the same ancillary data.
-struct Names {
-  int level;
-  int packet_info;
-  int hop_limit;
-  int traffic_class;
-};
-constexpr Names ipv4_names{IPPROTO_IP, IP_PKTINFO, IP_TTL, IP_TOS};
-constexpr Names ipv6_names{IPPROTO_IPV6, IPV6_PKTINFO, IPV6_HOPLIMIT, IPV6_TCLASS};
-
-const Names& names_of(int family) {
-  return family == AF_INET ? ipv4_names : ipv6_names;
-}
 
 // Sets don't-fragment (RFC 8085 §3.2) on everything that is sent, because the ICRC relies on it: an
 // unconnected socket then uses IP identification 0.
@@ -57,90 +38,8 @@ int prepare(int fd, const DatagramSocket::Plan& plan) {
   return sys::set_option(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1);
 }
 
-// The destination of the packet is part of its GRH, and of the ICRC; a socket that is bound to all
-// addresses learns it only here.
-void set_local_address(const cmsghdr& entry, sockaddr_storage& address) {
-  if (address.ss_family == AF_INET) {
-    in_pktinfo info;
-    std::memcpy(&info, CMSG_DATA(&entry), sizeof info);
-    reinterpret_cast<sockaddr_in&>(address).sin_addr = info.ipi_addr;
-  } else {
-    in6_pktinfo info;
-    std::memcpy(&info, CMSG_DATA(&entry), sizeof info);
-    reinterpret_cast<sockaddr_in6&>(address).sin6_addr = info.ipi6_addr;
-  }
-}
-
-// The kernel delivers IPv4's type of service as one byte and all other values as an int.
-std::uint8_t small_number(const cmsghdr& entry) {
-  if (entry.cmsg_len == CMSG_LEN(1)) return *CMSG_DATA(&entry);
-  int value = 0;
-  std::memcpy(&value, CMSG_DATA(&entry), sizeof value);
-  return static_cast<std::uint8_t>(value);
-}
-
-// Replaces the route's defaults by what the packet's headers contain.
-void read_ancillary(msghdr& message, DatagramRoute& route) {
-  const Names& names = names_of(route.destination.ss_family);
-  for (cmsghdr* entry = CMSG_FIRSTHDR(&message); entry; entry = CMSG_NXTHDR(&message, entry)) {
-    if (entry->cmsg_level != names.level) continue;
-    if (entry->cmsg_type == names.packet_info) set_local_address(*entry, route.destination);
-    if (entry->cmsg_type == names.hop_limit) route.hop_limit = small_number(*entry);
-    if (entry->cmsg_type == names.traffic_class) route.traffic_class = small_number(*entry);
-  }
-}
-
-// Appends ancillary data to an outgoing message.
-class AncillaryWriter {
- public:
-  AncillaryWriter(msghdr& message, Ancillary& room) : message_(message) {
-    message.msg_control = room.data();
-    message.msg_controllen = room.size();
-    next_ = CMSG_FIRSTHDR(&message);
-  }
-  template <typename T>
-  void add(int level, int type, const T& value) {
-    next_->cmsg_level = level;
-    next_->cmsg_type = type;
-    next_->cmsg_len = CMSG_LEN(sizeof value);
-    std::memcpy(CMSG_DATA(next_), &value, sizeof value);
-    used_ += CMSG_SPACE(sizeof value);
-    next_ = CMSG_NXTHDR(&message_, next_);
-  }
-  void finish() { message_.msg_controllen = used_; }
-
- private:
-  msghdr& message_;
-  cmsghdr* next_;
-  std::size_t used_ = 0;
-};
-
-void write_ancillary(msghdr& message, Ancillary& room, const DatagramRoute& route,
-                     unsigned interface_index) {
-  const Names& names = names_of(route.destination.ss_family);
-  AncillaryWriter writer(message, room);
-  if (route.destination.ss_family == AF_INET) {
-    in_pktinfo info{};
-    info.ipi_ifindex = static_cast<int>(interface_index);
-    // The source address of the packet: the ICRC covers it, so the kernel must not choose another
-    // one.
-    info.ipi_spec_dst = reinterpret_cast<const sockaddr_in&>(route.source).sin_addr;
-    writer.add(names.level, names.packet_info, info);
-  } else {
-    in6_pktinfo info{};
-    info.ipi6_ifindex = interface_index;
-    info.ipi6_addr = reinterpret_cast<const sockaddr_in6&>(route.source).sin6_addr;
-    writer.add(names.level, names.packet_info, info);
-  }
-  // For each packet, because address handles may differ in both values.
-  writer.add(names.level, names.hop_limit, int{route.hop_limit});
-  writer.add(names.level, names.traffic_class, int{route.traffic_class});
-  writer.finish();
-}
-
 }  // namespace
 
-// One buffer for all packets: each is delivered before the next one is read.
 DatagramSocket::DatagramSocket(Engine& engine, const Plan& plan, const sockaddr_storage& address,
                                sys::Descriptor fd)
     : engine_(engine),
@@ -148,9 +47,7 @@ DatagramSocket::DatagramSocket(Engine& engine, const Plan& plan, const sockaddr_
       arrived_(plan.arrived),
       fd_(std::move(fd)),
       link_out_(plan.link ? std::make_unique<DatagramLink>(*plan.link) : nullptr),
-      link_in_(plan.link ? std::make_unique<DatagramLink>(*plan.link) : nullptr),
-      // One byte more than the largest packet, to detect larger ones.
-      buffer_(datagram_packet_bytes(limits::max_datagram_bytes) + 1) {}
+      link_in_(plan.link ? std::make_unique<DatagramLink>(*plan.link) : nullptr) {}
 
 // The address is read back after bind(2), because port 0 selects a free port.
 int DatagramSocket::open(Engine& engine, const Plan& plan, std::shared_ptr<DatagramSocket>& made) {
@@ -170,34 +67,35 @@ int DatagramSocket::open(Engine& engine, const Plan& plan, std::shared_ptr<Datag
   return 0;
 }
 
-// A link takes each packet; what it does not carry is lost, as on a network.
 bool DatagramSocket::send(const DatagramRoute& route, unsigned interface_index, Bytes packet) {
-  if (!link_out_) [[likely]]
-    return send_now(route, interface_index, packet);
-  const auto due_ns = link_out_->add(route, interface_index, packet, sys::now_ns());
-  if (due_ns) engine_.call_at(*due_ns, shared_from_this());
-  return true;
+  DatagramRoute given = route;
+  const OutgoingDatagram one{&given, interface_index, packet};
+  return send({&one, 1}) == 1;
 }
 
-// The interface is given for groups only; for other destinations the routing table selects it.
-// -EAGAIN and -ENOBUFS mean a full buffer.
-bool DatagramSocket::send_now(const DatagramRoute& route, unsigned interface_index, Bytes packet) {
-  iovec piece{const_cast<std::byte*>(packet.data()), packet.size()};
-  sockaddr_storage destination = route.destination;
-  set_scope(destination, interface_index);
-  msghdr message{};
-  message.msg_name = &destination;
-  message.msg_namelen = length_of(destination);
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  alignas(cmsghdr) Ancillary room{};
-  const bool bound_to_interface = is_multicast(gid_of(destination));
-  write_ancillary(message, room, route, bound_to_interface ? interface_index : 0);
-  while (true) {
-    const auto sent = sys::send_message(fd_.get(), message);
-    // Every other error loses the datagram, as a network may: UD reports nothing of the kind.
-    if (sent != -EINTR) return sent != -EAGAIN && sent != -ENOBUFS;
+// A link takes each packet; what it does not carry is lost, as on a network.
+std::size_t DatagramSocket::send(std::span<const OutgoingDatagram> datagrams) {
+  if (!link_out_) [[likely]]
+    return send_now(datagrams);
+  for (const OutgoingDatagram& one : datagrams) {
+    const auto due_ns = link_out_->add(*one.route, one.interface_index, one.packet, sys::now_ns());
+    if (due_ns) engine_.call_at(*due_ns, shared_from_this());
   }
+  return datagrams.size();
+}
+
+// -EAGAIN and -ENOBUFS mean a full buffer. sendmmsg(2) reports an error only of its first packet,
+// so that what was sent before one that fails is known.
+std::size_t DatagramSocket::send_now(std::span<const OutgoingDatagram> datagrams) {
+  std::size_t done = 0;
+  while (done < datagrams.size()) {
+    const int sent = send_datagrams(fd_.get(), datagrams.subspan(done));
+    if (sent == -EINTR) continue;
+    if (sent == -EAGAIN || sent == -ENOBUFS) break;
+    // Every other error loses the datagram, as a network may: UD reports nothing of the kind.
+    done += sent > 0 ? static_cast<std::size_t>(sent) : 1;
+  }
+  return done;
 }
 
 // EPOLLOUT is watched only while a queue pair waits: a writable socket would wake the progress
@@ -241,7 +139,9 @@ void DatagramSocket::on_deadline() {
 void DatagramSocket::send_delayed(std::uint64_t now_ns) {
   if (!link_out_) return;
   while (const auto packet = link_out_->take(now_ns)) {
-    (void)send_now(packet->route, packet->interface_index, packet->bytes);
+    DatagramRoute route = packet->route;
+    const OutgoingDatagram one{&route, packet->interface_index, packet->bytes};
+    (void)send_now({&one, 1});
   }
 }
 
@@ -258,35 +158,27 @@ void DatagramSocket::deliver(const DatagramRoute& route, Bytes packet) {
   if (due_ns) engine_.call_at(*due_ns, shared_from_this());
 }
 
-// Limits the packets per call, so that one busy socket does not block the others.
+// Limits the packets per turn, so that one busy socket does not block the others. A call that has
+// found fewer than it asked for has emptied the socket.
 void DatagramSocket::receive_available() {
-  for (int i = 0; i < limits::datagrams_per_turn; ++i) {
-    if (!receive_one()) break;
+  for (std::size_t left{limits::datagrams_per_turn}; left > 0;) {
+    const std::size_t asked = std::min(left, most_datagrams_of_a_call);
+    const std::size_t got = receive_some(asked);
+    if (got < asked) break;
+    left -= got;
   }
   if (link_in_) [[unlikely]]
     deliver_late();
 }
 
-// Receives one packet; false if none is available.
-bool DatagramSocket::receive_one() {
-  DatagramRoute route;
-  iovec piece{buffer_.data(), buffer_.size()};
-  alignas(cmsghdr) Ancillary room;
-  msghdr message{};
-  message.msg_name = &route.source;
-  message.msg_namelen = sizeof route.source;
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = room.data();
-  message.msg_controllen = room.size();
-  const auto got = sys::receive_message(fd_.get(), message);
-  if (got == -EINTR) return true;
-  if (got < 0) return false;
-  route.destination = address_;
-  read_ancillary(message, route);
-  // With `receiving_` held: the packet is in the one buffer of this socket until it is delivered.
-  deliver(route, Bytes(buffer_).first(static_cast<std::size_t>(got)));
-  return true;
+// With `receiving_` held: the packets are in the one buffer of this socket until they are
+// delivered.
+std::size_t DatagramSocket::receive_some(std::size_t most) {
+  int got = -EINTR;
+  while (got == -EINTR) got = inbound_.receive(fd_.get(), most);
+  const auto count = static_cast<std::size_t>(std::max(got, 0));
+  for (std::size_t i = 0; i < count; ++i) deliver(inbound_.route(i, address_), inbound_.packet(i));
+  return count;
 }
 
 int DatagramSocket::join(const sockaddr_storage& group, unsigned interface_index) {

@@ -7,9 +7,11 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "base/bytes.h"
+#include "device/datagram/datagram_batch.h"
 #include "device/datagram/datagram_link.h"
 #include "device/datagram/datagram_packet.h"
 #include "device/engine.h"
@@ -42,6 +44,9 @@ class DatagramSocket final : public Pollable, public std::enable_shared_from_thi
   // network, which datagrams do not report. The port of route.source is ignored: it is this
   // socket's.
   [[nodiscard]] bool send(const DatagramRoute& route, unsigned interface_index, Bytes packet);
+  // The same for several, in their order and by as few calls as possible. Returns how many the
+  // socket had room for.
+  [[nodiscard]] std::size_t send(std::span<const OutgoingDatagram> datagrams);
   // Calls DatagramReceiver::datagram_room() once when the socket is writable again.
   void await_room(std::weak_ptr<DatagramReceiver> waiting);
 
@@ -63,11 +68,11 @@ class DatagramSocket final : public Pollable, public std::enable_shared_from_thi
   DatagramSocket(Engine& engine, const Plan& plan, const sockaddr_storage& address,
                  sys::Descriptor fd);
 
-  [[nodiscard]] bool send_now(const DatagramRoute& route, unsigned interface_index, Bytes packet);
+  [[nodiscard]] std::size_t send_now(std::span<const OutgoingDatagram> datagrams);
   void receive_available();
   void deliver(const DatagramRoute& route, Bytes packet);
   void deliver_late();
-  [[nodiscard]] bool receive_one();
+  std::size_t receive_some(std::size_t most);
   void room_available();
   int change_membership(int ipv4_option, int ipv6_option, const sockaddr_storage& group,
                         unsigned interface_index);
@@ -82,7 +87,7 @@ class DatagramSocket final : public Pollable, public std::enable_shared_from_thi
   std::unique_ptr<DatagramLink> link_in_;
 
   std::mutex receiving_;
-  std::vector<std::byte> buffer_;
+  InboundDatagrams inbound_;
 
   std::mutex waiting_mutex_;
   std::vector<std::weak_ptr<DatagramReceiver>> waiting_;

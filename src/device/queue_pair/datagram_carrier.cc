@@ -76,14 +76,15 @@ int DatagramCarrier::check(const ibv_send_wr& request, const ibv_qp& qp,
 }
 
 // A request that fails is queued as well, so that its completion comes in the order of posting. In
-// ERR and SQE requests are accepted and flushed.
+// ERR and SQE requests are accepted and flushed. What one call posts leaves at its end (posted()),
+// or as soon as there is enough for a system call.
 int DatagramCarrier::post(const SendRequest& request, QueuePairLock& lock) {
   unsent_.push_back({.wr_id = request.work.wr_id, .signaled = request.work.signaled});
   Unsent& added = unsent_.back();
   const bool stopped = parts_.qp.state == IBV_QPS_ERR || parts_.qp.state == IBV_QPS_SQE;
   added.status = stopped ? Status::flushed : gather(request.work);
   if (added.status == Status::success) build(*request.verbs, added);
-  advance(lock);
+  if (unsent_.size() % most_datagrams_of_a_call == 0) advance(lock);
   return 0;
 }
 
@@ -136,29 +137,47 @@ void DatagramCarrier::build(const ibv_send_wr& request, Unsent& datagram) {
 // before it are sent.
 void DatagramCarrier::advance(QueuePairLock& lock) {
   while (!unsent_.empty() && parts_.qp.state != IBV_QPS_SQD) {
-    const Unsent& oldest = unsent_.front();
-    if (oldest.status == Status::success && !transmit(oldest)) return;
+    const Status status = unsent_.front().status;
+    if (status == Status::success) {
+      if (!transmit_some()) return;
+      continue;
+    }
+    complete_oldest(status);
     // A flushed request is a consequence of an earlier failure and stops nothing by itself.
-    const bool failed = oldest.status != Status::success && oldest.status != Status::flushed;
-    if (parts_.observation && oldest.status == Status::success) [[unlikely]]
-      parts_.observation->watch.carried_out();
-    complete(oldest, oldest.status);
-    unsent_.pop_front();
-    if (failed) stop_sending(lock);
+    if (status != Status::flushed) stop_sending(lock);
   }
 }
 
-// False where the socket has no room: DatagramReceiver::datagram_room() comes when it has.
-bool DatagramCarrier::transmit(const Unsent& datagram) {
+// Sends the oldest datagrams by one call, as long as the same socket sends them. False where it has
+// no room for all of them: DatagramReceiver::datagram_room() comes when it has.
+bool DatagramCarrier::transmit_some() {
   Datagrams& datagrams = parts_.context.device().datagrams();
-  const auto socket = datagrams.socket(parts_.qp.qp_num, datagram.route.source);
-  if (!socket) return true;  // the host has no such addresses: the datagram is lost
-  if (!socket->send(datagram.route, datagram.interface_index, datagram.packet)) {
-    socket->await_room(receiver_);
-    return false;
+  const DatagramRoute& first = unsent_.front().route;
+  const auto socket = datagrams.socket(parts_.qp.qp_num, first.source);
+  std::array<OutgoingDatagram, most_datagrams_of_a_call> batch;
+  std::size_t count = 0;
+  for (Unsent& next : unsent_) {
+    if (count == batch.size() || next.status != Status::success) break;
+    if (!same_host_address(next.route.source, first.source)) break;
+    batch[count++] = {&next.route, next.interface_index, next.packet};
   }
-  datagrams.capture(datagram.route, datagram.packet, wire::PcapngDirection::outbound);
-  return true;
+  // Without a socket the host has no such addresses: the datagrams are lost.
+  const std::size_t sent = socket ? socket->send(std::span(batch).first(count)) : count;
+  for (std::size_t i = 0; i < sent; ++i) {
+    if (socket) {
+      datagrams.capture(*batch[i].route, batch[i].packet, wire::PcapngDirection::outbound);
+    }
+    if (parts_.observation) [[unlikely]]
+      parts_.observation->watch.carried_out();
+    complete_oldest(Status::success);
+  }
+  if (sent < count) socket->await_room(receiver_);
+  return sent == count;
+}
+
+void DatagramCarrier::complete_oldest(Status status) {
+  complete(unsent_.front(), status);
+  unsent_.pop_front();
 }
 
 // A datagram is complete when the kernel has it. Unsignaled ones are counted, and the next
@@ -181,7 +200,7 @@ void DatagramCarrier::stop_sending(QueuePairLock& lock) {
 }
 
 void DatagramCarrier::flush(QueuePairLock& /*lock*/) {
-  for (; !unsent_.empty(); unsent_.pop_front()) complete(unsent_.front(), Status::flushed);
+  while (!unsent_.empty()) complete_oldest(Status::flushed);
 }
 
 // What is not sent yet disappears without a completion, as RESET demands. The places of unsignaled

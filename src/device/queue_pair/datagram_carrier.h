@@ -75,7 +75,8 @@ class DatagramCarrier final : public Carrier {
 
   [[nodiscard]] iwarp::Status gather(const iwarp::WorkRequest& work);
   void build(const ibv_send_wr& request, Unsent& datagram);
-  [[nodiscard]] bool transmit(const Unsent& datagram);
+  [[nodiscard]] bool transmit_some();
+  void complete_oldest(iwarp::Status status);
   void complete(const Unsent& datagram, iwarp::Status status);
   void stop_sending(QueuePairLock& lock);
   [[nodiscard]] iwarp::Status place(const iwarp::ReceiveRequest& receive, const Datagram& datagram);
