@@ -133,7 +133,7 @@ class Crowd {
 
 enum class Kind : std::uint8_t { connect_rate, resident, write_rate };
 
-double measure(Kind kind, int count) {
+double measure(Kind kind, int count, int posts) {
   return run_two_processes([=](const Line& line, bool first) {
     const double empty_kib = resident_kib();
     Crowd crowd(count);
@@ -146,8 +146,7 @@ double measure(Kind kind, int count) {
     double result = count / seconds_since(start);
     if (kind == Kind::resident) result = (resident_kib() - empty_kib) / count;
     if (kind == Kind::write_rate) {
-      constexpr int posts = 400'000;
-      const int turns = std::max(1, posts / count);
+      const int turns = std::max(0, posts / count);
       start = Clock::now();
       for (int turn = 0; first && turn < turns; ++turn) crowd.write_to_all();
       result = turns * static_cast<double>(count) / seconds_since(start);
@@ -172,9 +171,12 @@ int main(int argc, char** argv) {
       ->required()
       ->transform(CLI::CheckedTransformer(kinds));
   app.add_option("--count", count, "queue pairs")->check(CLI::Range(1, 100'000));
+  int posts = 400'000;
+  app.add_option("--posts", posts, "requests of write-rate in all, behind the first to each")
+      ->check(CLI::Range(0, 100'000'000));
   CLI11_PARSE(app, argc, argv);
   try {
-    fmt::print("{:.9g}\n", measure(kind, count));
+    fmt::print("{:.9g}\n", measure(kind, count, posts));
   } catch (const std::exception& error) {
     fmt::print(stderr, "weft_crowd: {}\n", error.what());
     return 1;

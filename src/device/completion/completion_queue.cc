@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/simulated_kernel.h"
+#include "device/completion/unannounced.h"
 #include "device/context.h"
 #include "device/limits.h"
 #include "device/trace/queue_pair_trace.h"
@@ -265,6 +266,7 @@ void CompletionQueue::drive() {
 // A peer of the same host does not wake a program that polls, so epoll does not show its messages.
 // Each poll looks at a part of the queue pairs, in turn, so that its time does not grow with them.
 void CompletionQueue::look_at_some() {
+  if (!Unannounced::any()) return;
   const std::size_t count = std::min(members_.size(), limits::looks_of_a_poll);
   for (std::size_t i = 0; i < count; ++i) members_[looks_++ % members_.size()]->look_inline();
 }

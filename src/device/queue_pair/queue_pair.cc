@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "device/completion/unannounced.h"
 #include "device/limits.h"
 #include "device/queue_pair/datagram_carrier.h"
 #include "device/queue_pair/requests.h"
@@ -179,7 +180,9 @@ QueuePair::QueuePair(Context& context, ibv_pd* domain, const ibv_qp_init_attr& a
   if (SharedReceiveQueue* shared = parts_.receives.shared()) shared->add_user();
 }
 
-QueuePair::~QueuePair() = default;
+QueuePair::~QueuePair() {
+  Unannounced::note(wakes_itself_, true);
+}
 
 // An iWARP queue pair has no RESET: it is made in IDLE.
 ibv_qp_state QueuePair::initial_state() const {

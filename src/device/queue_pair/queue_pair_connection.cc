@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "device/addresses.h"
+#include "device/completion/unannounced.h"
 #include "device/local/observed_local_carrier.h"
 #include "device/queue_pair/observed_stream_carrier.h"
 #include "device/queue_pair/queue_pair.h"
@@ -85,7 +86,7 @@ int QueuePair::open_stream(StreamSocket socket, const StreamParameters& paramete
   const std::string_view obstacle = LocalCarrier::obstacle(parts_, parameters, ends, channel);
   // Over TCP the engine's epoll wakes this process. Through shared memory the peer does, and only
   // if it is asked to.
-  wakes_itself_ = !obstacle.empty();
+  Unannounced::note(wakes_itself_.exchange(!obstacle.empty()), !obstacle.empty());
   if (obstacle.empty()) {
     carrier_ = ObservedLocalCarrier::if_needed(parts_, driver, std::move(socket), parameters,
                                                paired, std::move(channel), active);
@@ -113,7 +114,7 @@ int QueuePair::open_in_pair(StreamSocket socket, const StreamParameters& paramet
       !(context().open_grants() && end.take_inbox(LocalConnection::receives_of(parts_)))) {
     obstacle = "there is no shared memory";
   }
-  wakes_itself_ = !obstacle.empty();
+  Unannounced::note(wakes_itself_.exchange(!obstacle.empty()), !obstacle.empty());
   if (obstacle.empty()) {
     carrier_ = ObservedLocalCarrier::if_needed(parts_, driver, parameters, paired, std::move(end));
     return carrier_->start(lock);
