@@ -163,6 +163,7 @@ void StreamCarrier::receive_available() {
     const auto got = socket_.receive(planned_);
     // 0 is the end of the peer's stream.
     if (got <= 0) return on_receive_error(static_cast<int>(-got));
+    heard_ = true;
     const std::uint64_t now_ns = sys::now_ns();
     recheck_faults(now_ns);
     connection_.received(static_cast<std::size_t>(got), now_ns);
@@ -230,8 +231,13 @@ void StreamCarrier::watch_peer() {
   if (peer_look_ns_ != iwarp::Connection::never_ns) return;
   const ibv_qp_attr& attributes = parts_.attributes;
   if (attributes.timeout == 0 || connection_.ended() || connection_.requests_done()) return;
-  peer_look_ns_ = sys::now_ns() + limits::peer_look_ns;
-  driver_.engine.call_at(peer_look_ns_, driver_.queue_pair.lock());
+  heard_ = false;
+  next_look_for_peer(sys::now_ns() + limits::peer_look_ns);
+}
+
+void StreamCarrier::next_look_for_peer(std::uint64_t at_ns) {
+  peer_look_ns_ = at_ns;
+  driver_.engine.call_at(at_ns, driver_.queue_pair.lock());
 }
 
 // A server of rdma_cm learns of a client that vanished by the event DISCONNECTED only. A paired
@@ -248,7 +254,8 @@ void StreamCarrier::hold_requests(bool hold) {
 
 void StreamCarrier::look_for_peer() {
   // Likewise: not the time of this clock yet. never_ns is always later.
-  if (sys::now_ns() < peer_look_ns_) return;
+  const std::uint64_t now_ns = sys::now_ns();
+  if (now_ns < peer_look_ns_) return;
   peer_look_ns_ = iwarp::Connection::never_ns;
   const ibv_qp_attr& attributes = parts_.attributes;
   const std::uint64_t timeout_ns =
@@ -256,6 +263,12 @@ void StreamCarrier::look_for_peer() {
                     parts_.context.device().settings().min_retry_time_ns);
   // What TCP has delivered may wait for an answer: then keepalive probes ask for the host.
   const bool waits = timeout_ns != 0 && !connection_.ended() && !connection_.requests_done();
+  // The peer's host was there a moment ago. The first probe would be due a second (TCP_KEEPIDLE)
+  // after its last byte, so the next look is soon enough to ask TCP for it.
+  if (waits && std::exchange(heard_, false)) {
+    static_assert(3 * limits::peer_look_ns < 1'000'000'000);
+    return next_look_for_peer(now_ns + 2 * limits::peer_look_ns);
+  }
   if (waits != keeps_alive_) {
     keeps_alive_ = waits;
     keep_alive(socket_.fd(), waits, timeout_ns);

@@ -142,6 +142,7 @@ class StreamCarrier : public Carrier, private iwarp::Host {
   void look_for_initiator();
   void on_time(std::uint64_t now_ns);
   void watch_peer();
+  void next_look_for_peer(std::uint64_t at_ns);
   void look_for_peer();
   void watch_idle_peer();
   [[nodiscard]] bool defer_answers(bool waiting, const QueuePairLock& lock);
@@ -168,6 +169,7 @@ class StreamCarrier : public Carrier, private iwarp::Host {
   std::uint64_t peer_look_ns_ = iwarp::Connection::never_ns;
   // begin_disconnect() was called: until then the peer may prove what was sent.
   std::uint64_t closing_end_ns_ = iwarp::Connection::never_ns;
+  bool heard_ = false;  // bytes of the peer have come in since the last such look
   bool keeps_alive_ = false;
   std::size_t sent_since_look_ = 0;  // at TCP's segment size
   CreditWait credit_wait_;
