@@ -33,6 +33,13 @@ std::uint32_t icrc_of(const IbPacket& packet, Bytes covered) {
   return wire::Icrc::roce_v2(packet.network, covered).value();
 }
 
+IbFirstPackets::Icrc compare_icrc(const IbPacket& packet) {
+  const auto view = wire::IbPacketView::check(packet.transport, packet.wire_bytes);
+  if (!view || !view->icrc() || packet.from_fragments) return IbFirstPackets::Icrc::unknown;
+  return *view->icrc() == icrc_of(packet, view->covered()) ? IbFirstPackets::Icrc::correct
+                                                           : IbFirstPackets::Icrc::wrong;
+}
+
 // Limit on the hosts that are kept because headers of their packets are cut.
 constexpr std::size_t most_cut_hosts = 4096;
 
@@ -57,9 +64,21 @@ IbAnalysis::IbAnalysis(const Limits& limits, ConnectionTable& connections, Traff
 
 // --- Packets -------------------------------------------------------------------------------------
 
+void IbAnalysis::on_packet(const IbPacket& packet) {
+  if (first_packets_.decided()) return take(packet);
+  const IbFirstPackets::Icrc icrc = compare_icrc(packet);
+  if (icrc == IbFirstPackets::Icrc::correct) good_checksum_seen_ = true;
+  if (!first_packets_.add(packet, icrc)) return take(packet);
+  if (first_packets_.decided()) take_first_packets();
+}
+
+void IbAnalysis::take_first_packets() {
+  first_packets_.take([&](const IbPacket& packet) { take(packet); });
+}
+
 // Checks one packet, and passes it to the datagrams or to its connection. Congestion notifications
 // carry no data, so they are only counted.
-void IbAnalysis::on_packet(const IbPacket& packet) {
+void IbAnalysis::take(const IbPacket& packet) {
   ++counts_.packets;
   const auto view = wire::IbPacketView::check(packet.transport, packet.wire_bytes);
   if (!view) {
@@ -149,6 +168,7 @@ void IbAnalysis::note_congestion(const IbPacket& packet, const wire::Bth& bth) {
 // First joins or gives up the undecided flows, because their packets belong to connections that
 // finish next.
 void IbAnalysis::finish() {
+  take_first_packets();
   join_all_at_end();
   for (const FlowKey& key : std::vector<FlowKey>(std::move(undecided_))) {
     Flow& flow = flows_[key];

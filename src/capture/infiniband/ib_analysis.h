@@ -14,6 +14,7 @@
 
 #include "capture/infiniband/ib_connection.h"
 #include "capture/infiniband/ib_evidence.h"
+#include "capture/infiniband/ib_first_packets.h"
 #include "capture/infiniband/ib_manager.h"
 #include "capture/infiniband/ib_suspects.h"
 #include "capture/sources/copy_filter.h"
@@ -84,6 +85,9 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
     std::size_t operator()(const DatagramKey& key) const;
   };
 
+  // Takes a packet that need not wait any more.
+  void take(const IbPacket& packet);
+  void take_first_packets();
   [[nodiscard]] bool checksum_fits(const IbPacket& packet, const wire::IbPacketView& view);
   [[nodiscard]] bool is_copy(const IbPacket& packet, const wire::IbPacketView& view);
   void note_congestion(const IbPacket& packet, const wire::Bth& bth);
@@ -148,6 +152,7 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
   // unknown.
   std::unordered_set<HostAddress> cut_hosts_;
   bool good_checksum_seen_ = false;
+  IbFirstPackets first_packets_;
   IbSuspects suspects_;
   CopyFilter copies_;
   Counts counts_;

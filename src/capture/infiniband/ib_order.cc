@@ -14,6 +14,7 @@ constexpr std::int64_t most_distant = 1 << 16;
 constexpr std::uint64_t origin_packets = 256;
 // The same as time, once the requests are acknowledged: no network delivers so late.
 constexpr std::int64_t origin_ns = 100'000'000;
+
 // Returns whether the request is a Read or an atomic.
 bool expects_response(const IbSegment& segment) {
   const wire::IbOperation operation = segment.operation();
@@ -90,20 +91,14 @@ bool IbOrder::continues_read(const IbSegment& segment, std::uint64_t position) c
          asks_for_rest(segment, first.headers.reth);
 }
 
-// Ends the wait for lower PSNs with a repeated Read or atomic, which must not be reported before
-// the first one: a requester that repeats begins with its oldest request without acknowledgement
-// (§9.7.5.1.2). Repeated data is only counted, and a capture that is out of order may hold it
-// before an older request.
-bool IbOrder::close_origin_before(const IbSegment& segment) {
-  if (!origin_open_ || reordered_ || !expects_response(segment) || !stores(segment)) return false;
-  origin_open_ = false;
-  return true;
-}
-
-// Stores one of the first requests. The lowest PSN of them becomes the first one.
+// Stores one of the first requests. The lowest PSN of them becomes the first one. A repeated Read
+// or atomic is stored as well, because it must not be reported before the first one; repeated data
+// is only counted.
 void IbOrder::hold_at_origin(const IbSegment& segment) {
   const std::uint64_t position = position_of(segment.psn());
-  if (held_.contains(position)) return reader_.on_repeat(segment);
+  if (held_.contains(position)) {
+    return expects_response(segment) ? hold(segment, position) : reader_.on_repeat(segment);
+  }
   if (!held_.empty() && position < held_.rbegin()->first) reordered_ = true;
   if (position < next_) first_ = next_ = position;
   hold(segment, position);
@@ -116,6 +111,7 @@ bool IbOrder::acknowledged_without_gaps() const {
   bool after_read = false;
   for (const auto& [position, segment] : held_) {
     if (position >= acknowledged_) break;
+    if (position < expected) continue;  // a repetition
     if (position != expected && !after_read) return false;
     expected = position + 1;
     after_read = segment.get().operation() == wire::IbOperation::read_request;

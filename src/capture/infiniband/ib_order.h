@@ -56,9 +56,6 @@ class IbOrder {
   // Sets the PSN of the first packet, unless it is known. The message with it may come late: then
   // it ends the wait for lower PSNs.
   void begin(std::uint32_t psn);
-  // Call it before add(). Returns whether this packet shows that the lowest captured PSN is the
-  // first one; then stored packets may be ready, which come before this one.
-  bool close_origin_before(const IbSegment& segment);
   // Passes a packet on, or stores it until it is next.
   void add(const IbSegment& segment);
   // Returns the frame of a stored packet that is next.
@@ -135,7 +132,7 @@ class IbOrder {
   bool reordered_ = false;  // while the origin is open: requests or acknowledgements went back
   std::uint64_t acknowledged_ = 0;  // position after the last acknowledged one
   std::optional<std::uint64_t> retransmission_from_;
-  std::map<std::uint64_t, HeldIbSegment> held_;
+  std::multimap<std::uint64_t, HeldIbSegment> held_;  // by position; repetitions come second
   std::size_t held_bytes_ = 0;
   std::uint64_t waited_packets_ = 0;
   bool unreliable_ = false;
