@@ -41,6 +41,11 @@ class CreditWatch {
     waited_ = Wait{*since_, stamp};
     since_.reset();
   }
+  // How many credits are used is not known any more: no wait is under way.
+  void interrupt() {
+    since_.reset();
+    waited_.reset();
+  }
   [[nodiscard]] const Waits& waits() const { return waits_; }
 
  private:

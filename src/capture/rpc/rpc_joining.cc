@@ -145,7 +145,7 @@ void RpcTracker::Work::note_waits(const State& state, Caller& caller, Call& call
   const Stamp& called = rpc.call->first;
   const LimitWait for_slot = slots_.on_call(rpc, state.lacks.anything, call.slot);
   const auto idle_since_ns = std::exchange(caller.idle_since_ns, {});
-  if (state.lacks.anything) return;
+  if (!knows_open_calls(state, called)) return caller.waits.interrupt();
   if (idle_since_ns) rpc.idle_ns = std::max<std::int64_t>(0, called.time_ns - *idle_since_ns);
   const LimitWait for_credit = caller.waits.sent(called, none_left(caller));
   rpc.credits_ns = for_credit.ns();
@@ -211,7 +211,7 @@ void RpcTracker::Work::on_reply(const Origin& origin, State& state, ReplyMessage
     const Call& call = open->second;
     if (call.slot) slots_.on_reply(call.rpc, *call.slot, reply.body, replied);
     answer(state, caller, open->second, std::move(reply));
-    if (!state.lacks.anything) caller.waits.given(replied, none_left(caller));
+    if (knows_open_calls(state, replied)) caller.waits.given(replied, none_left(caller));
     return;
   }
   if (!keep_early(origin, state, reply)) on_reply_without_call(origin, state, std::move(reply));
@@ -333,8 +333,10 @@ void RpcTracker::Work::report_answered(State& state, Answered& answered) {
   // Where the snap length cuts calls, nothing that comes before its call is kept for it.
   lacks.anything = lacks.anything || state.cut[0] || state.cut[1];
   lacks.requests = rpc.call->first.frame < state.unassigned_frame[index_of(rpc.caller)];
-  check_read_traffic(report_, rpc, memory, call.number, lacks);
-  if (!state.is_before_both(rpc)) check_messages(report_, rpc, lacks);
+  CaptureLacks of_reads = lacks;
+  if (may_begin_within(state, rpc)) of_reads.anything = of_reads.packets = true;
+  check_read_traffic(report_, rpc, memory, call.number, of_reads);
+  if (!is_before_both(state, rpc)) check_messages(report_, rpc, lacks);
   check_exchange(report_, rpc, faults);
   sink_->on_rpc(rpc);
   memory.remove_call(call.number);
@@ -418,7 +420,7 @@ void RpcTracker::Work::give_up(State& state, Caller& caller, std::uint32_t xid) 
                           may_be_answered_later(call.rpc.call->first.time_ns, latest_ns_);
     // Or it was reported before the call, because the direction of the caller was recognised late.
     const bool came = std::ranges::find(caller.replied_alone, xid) != caller.replied_alone.end();
-    const bool is_before = state.is_before_both(call.rpc);
+    const bool is_before = is_before_both(state, call.rpc);
     if (!state.cut[index_of(responder)] && !may_come && !came && !is_before) {
       const std::uint64_t gap_frame = state.gap_frame[index_of(responder)];
       const bool hidden =

@@ -56,6 +56,13 @@ std::optional<std::uint32_t> handle_of(const EarlyEvent& event) {
       event.what);
 }
 
+// Returns whether the event is about memory that one of the lists names.
+bool names_memory_of(const EarlyEvent& event, const std::vector<ChunkLists>& attempts) {
+  const auto handle = handle_of(event);
+  return handle && std::ranges::any_of(
+                       attempts, [&](const ChunkLists& lists) { return names(lists, *handle); });
+}
+
 }  // namespace
 
 // --- What comes before its call ------------------------------------------------------------------
@@ -111,12 +118,15 @@ void RpcTracker::Work::drop_early_before_call(State& state, const Call& call) {
   });
   const bool answered = own != events.end();
   // What comes before the reply to another call may belong to a call before the capture, which may
-  // have named the same memory (drop_early_before_match()).
+  // have named the same memory (drop_early_before_match()). While no reply was matched, the calls
+  // to the replies may be late themselves, so only the memory of this call is in doubt.
   auto first = own;
   while (first != events.begin() && !std::prev(first)->reply()) --first;
   auto older = static_cast<std::size_t>(first - events.begin());
   drop_early(state, [&](const EarlyEvent& event) {
-    return older != 0 && older-- != 0 && event.caller() == call.rpc.caller;
+    if (older == 0) return false;
+    --older;
+    return event.caller() == call.rpc.caller && (answered || names_memory_of(event, call.attempts));
   });
   caller.matched = answered;
 }
@@ -135,7 +145,7 @@ void RpcTracker::Work::replay_early(State& state, const Call& call) {
   };
   if (std::ranges::none_of(state.early.events(), belongs)) return;
   std::vector<EarlyEvent> events = state.early.take(belongs);
-  if (!events.empty()) state.reordered = true;
+  if (!events.empty()) state.note_disorder();
   for (EarlyEvent& event : events) handle_early(state, event);
 }
 
@@ -208,9 +218,22 @@ void RpcTracker::Work::settle_reused(State& state, Side owner, const ChunkLists&
 void RpcTracker::Work::settle_call(State& state, CallNumber number) {
   settle(state, [&](const Answered& answered) {
     if (answered.call.number != number || may_settle(answered.call)) return false;
-    state.reordered = true;
+    state.note_disorder();
     return true;
   });
+}
+
+bool RpcTracker::Work::may_begin_within(const State& state, const Rpc& rpc) const {
+  const auto [first, second] = std::minmax(state.first_frame[0], state.first_frame[1]);
+  const std::uint64_t begin = first != 0 ? first : second;
+  const bool ahead = rpc.transfer_from_ns != 0 && rpc.transfer_from_ns < rpc.call->first.time_ns;
+  return (state.reordered || ahead) && may_be_older(state) &&
+         rpc.call->first.frame <= begin + limits_.late_frames;
+}
+
+bool RpcTracker::Work::knows_open_calls(const State& state, const Stamp& now) const {
+  return !state.lacks.anything &&
+         (!state.reordered || now.frame > state.disorder_frame + limits_.late_frames);
 }
 
 void RpcTracker::Work::watch_late(State& state, const Stamp& now) {

@@ -241,7 +241,7 @@ void RpcTracker::Work::on_gap(const Origin& origin, const Gap& gap) {
 }
 
 void RpcTracker::Work::on_late(const Origin& origin) {
-  state(origin.connection).reordered = true;
+  state(origin.connection).note_disorder();
 }
 
 // A connection has ended when both sides have closed it, or one has reset it.
@@ -291,6 +291,15 @@ bool RpcTracker::Work::was_searched(ConnectionId connection) const {
   const Connection* const known = table_ == nullptr ? nullptr : table_->find(connection);
   return known != nullptr && known->transport == Transport::iwarp &&
          known->beginning == Connection::Beginning::traffic;
+}
+
+bool RpcTracker::Work::may_be_older(const State& state) const {
+  const Connection* const known = table_ == nullptr ? nullptr : table_->find(state.id);
+  return known == nullptr || known->beginning == Connection::Beginning::traffic;
+}
+
+bool RpcTracker::Work::is_before_both(const State& state, const Rpc& rpc) const {
+  return may_be_older(state) && state.is_before_both(rpc);
 }
 
 // --- Messages ------------------------------------------------------------------------------------

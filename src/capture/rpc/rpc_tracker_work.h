@@ -130,6 +130,17 @@ class RpcTracker::Work {
 
   // Returns whether FPDUs may have been found in one direction long before the other one.
   [[nodiscard]] bool was_searched(ConnectionId connection) const;
+  // Returns whether the connection may have been open before the capture. After a handshake, what
+  // is missing at the beginning was lost.
+  [[nodiscard]] bool may_be_older(const State& state) const;
+  // Returns whether that is so, and the call comes before both sides could be decoded.
+  [[nodiscard]] bool is_before_both(const State& state, const Rpc& rpc) const;
+  // Returns whether the capture of an older connection may begin between the packets of this call,
+  // because these are not in their order.
+  [[nodiscard]] bool may_begin_within(const State& state, const Rpc& rpc) const;
+  // Returns whether the calls that seem open at this frame are those that were. A late packet has
+  // moved replies or calls around it.
+  [[nodiscard]] bool knows_open_calls(const State& state, const Stamp& now) const;
 
   RpcSink* sink_;
   RpcLimits limits_;
@@ -182,6 +193,7 @@ struct RpcTracker::Work::State {
   // stream earlier than in that of the caller, what it sent up to there was not kept for calls.
   std::array<std::uint64_t, 2> unkept_frame{};
   bool reordered = false;  // the capture has a packet of the connection later than it was sent
+  std::uint64_t disorder_frame = 0;  // the last frame at which that was seen
   EarlyTraffic early;
   std::vector<Answered> settling;
   RpcCounts counts;
@@ -192,6 +204,10 @@ struct RpcTracker::Work::State {
     if (first == 0) first = origin.stamp.frame;
     std::uint64_t& latest = latest_frame[index_of(origin.side)];
     latest = std::max(latest, origin.stamp.frame);
+  }
+  void note_disorder() {
+    reordered = true;
+    disorder_frame = std::max(latest_frame[0], latest_frame[1]);
   }
   // Returns whether the frame comes before both sides could be decoded.
   [[nodiscard]] bool is_before_both(std::uint64_t frame) const {
