@@ -174,8 +174,9 @@ TEST_P(ExchangeSweep, IsExactOrReported) {
       damage.window = window;
       std::vector<std::uint64_t> seeds = weft::test::seeds(long_run ? 60 : 3);
       // These lose the first packets after a handshake (10, 15, 75), have the first call late (29),
-      // change the first packet of all (67), or move replies far behind later calls (82).
-      if (seeds.size() > 1) seeds.insert(seeds.end(), {10, 15, 29, 67, 75, 82});
+      // change the first packet of all (67), move replies far behind later calls (82), or change
+      // the length of an FPDU (160).
+      if (seeds.size() > 1) seeds.insert(seeds.end(), {10, 15, 29, 67, 75, 82, 160});
       for (const std::uint64_t seed : seeds) {
         SCOPED_TRACE(testing::Message()
                      << weft::test::seed_trace(seed) << ", window " << window << ", one of "

@@ -308,6 +308,7 @@ void MpaReader::take_plain(const Stamp& stamp, std::uint64_t position, Bytes pla
   const bool wrong = !crc_good && missing.empty() && settings_.crc != Crc::off;
   if (!wrong) {
     settle_unsettled();
+    if (crc_good) refused_before_ = false;
     return use(stamp, position, plain, missing, crc_good);
   }
   if (settings_.crc == Crc::on) return refuse(stamp, plain);
@@ -332,12 +333,15 @@ void MpaReader::settle_unsettled() {
   use(first.stamp, first.position, first.plain, {}, false);
 }
 
+// The length of a refused FPDU may be wrong as well. If the next one is refused too, the reader has
+// lost the FPDU boundaries.
 void MpaReader::refuse(const Stamp& stamp, Bytes plain) {
   const auto covered = plain.first(plain.size() - wire::fpdu_crc_bytes);
   events_.on_violation(stamp, {.kind = Violation::Kind::bad_checksum,
                                .found = crc_field_of(plain),
                                .expected = crc32c(covered)});
   events_.on_lost(stamp, {plain.size(), false});
+  if (std::exchange(refused_before_, true)) begin_search();
 }
 
 // Passes an FPDU on whose CRC is correct, or is not checked.
@@ -348,17 +352,18 @@ void MpaReader::use(const Stamp& stamp, std::uint64_t position, Bytes plain,
   const bool header_there = missing.empty() || missing.front().begin > wire::fpdu_length_bytes;
   const std::uint8_t version = wire::ddp_version_of(plain[wire::fpdu_length_bytes]);
   const bool too_short = ulpdu_bytes < min_ulpdu_bytes;
-  if (too_short) {
+  const bool other_version = header_there && version != wire::ddp_version && !crc_good;
+  if (!too_short && !other_version) return pass_on(stamp, position, plain, missing);
+  // Behind a refused FPDU the boundaries may be lost already, so this header proves nothing.
+  if (too_short && !refused_before_) {
     // It has no complete header, so it is not passed on, not even with a correct CRC.
     events_.on_violation(
         stamp,
         {.kind = Violation::Kind::bad_header, .found = ulpdu_bytes, .expected = min_ulpdu_bytes});
-    if (crc_good) return;
-  } else if (header_there && version != wire::ddp_version && !crc_good) {
+  } else if (!refused_before_) {
     events_.on_violation(stamp, {.kind = Violation::Kind::bad_version, .found = version});
-  } else {
-    return pass_on(stamp, position, plain, missing);
   }
+  if (crc_good) return;
   // An impossible header without a CRC means that the reader lost the FPDU boundaries.
   events_.on_lost(stamp, {plain.size(), false});
   begin_search();

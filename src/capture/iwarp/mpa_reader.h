@@ -153,8 +153,9 @@ class MpaReader {
   bool after_cut_ = false;                // the search began because the snap length cut a header
   bool ever_found_ = false;
   bool has_base_ = false;
-  std::uint64_t base_ = 0;      // stream position of the first FPDU, if has_base_
-  bool crc_was_wrong_ = false;  // of an FPDU, while it is unknown whether the stream has CRCs
+  std::uint64_t base_ = 0;       // stream position of the first FPDU, if has_base_
+  bool refused_before_ = false;  // the last FPDU whose CRC was checked had a wrong one
+  bool crc_was_wrong_ = false;   // of an FPDU, while it is unknown whether the stream has CRCs
   // The first FPDU with a wrong CRC, while it is unknown whether the stream has CRCs: the next FPDU
   // shows whether this one is damaged. One whose field is zero does not wait. RFC 5044 §4.4 allows
   // anything there without CRCs, and most senders leave zeros.
