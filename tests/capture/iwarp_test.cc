@@ -383,6 +383,30 @@ TEST(IwarpChecksum, DamagedFpdusAreNotDelivered) {
   EXPECT_LT(outcome.complete(), operations_made);
 }
 
+// The FPDUs after one with a wrong length begin at other places than it seems.
+TEST(IwarpChecksum, BehindAWrongLengthTheNextFpduIsSearched) {
+  constexpr std::size_t headers = 54;
+  for (const std::uint16_t length : std::vector<std::uint16_t>{17, 40, 900}) {
+    SCOPED_TRACE(length);
+    MadeCapture capture;
+    IwarpTalk talk(capture, {}, {});
+    talk.connect();
+    Operator a(talk, Side::a);
+    std::size_t changed = 0;
+    for (std::size_t i = 0; i < 40; ++i) {
+      if (i == 5) changed = capture.size();
+      a.send(300 + i);
+    }
+    store_be(&capture[changed].bytes[headers], length);
+    const Outcome outcome(capture);
+    expect_known_bytes(outcome.traffic);
+    EXPECT_GE(outcome.complete(), 34U);
+    for (const Violation& violation : outcome.traffic.violations) {
+      EXPECT_EQ(violation.kind, Violation::Kind::bad_checksum);
+    }
+  }
+}
+
 // Without the handshake it is unknown whether the stream has CRCs, until one of them is correct.
 TEST(IwarpChecksum, TheFirstFpduIsNotDeliveredIfTheNextOneShowsThatItIsDamaged) {
   std::size_t damaged = 0;

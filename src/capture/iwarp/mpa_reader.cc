@@ -333,15 +333,17 @@ void MpaReader::settle_unsettled() {
   use(first.stamp, first.position, first.plain, {}, false);
 }
 
-// The length of a refused FPDU may be wrong as well. If the next one is refused too, the reader has
-// lost the FPDU boundaries.
+// The length of a refused FPDU may be wrong as well, so the next one is searched, beginning with
+// the place where it should be. A search by markers would leave out FPDUs without one, so it begins
+// only when two in a row are refused.
 void MpaReader::refuse(const Stamp& stamp, Bytes plain) {
   const auto covered = plain.first(plain.size() - wire::fpdu_crc_bytes);
   events_.on_violation(stamp, {.kind = Violation::Kind::bad_checksum,
                                .found = crc_field_of(plain),
                                .expected = crc32c(covered)});
   events_.on_lost(stamp, {plain.size(), false});
-  if (std::exchange(refused_before_, true)) begin_search();
+  const bool again = std::exchange(refused_before_, true);
+  if (again || settings_.markers == Markers::off) begin_search();
 }
 
 // Passes an FPDU on whose CRC is correct, or is not checked.
