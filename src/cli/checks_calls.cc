@@ -120,6 +120,12 @@ int try_statx() {
   return error_of(syscall(SYS_statx, STDIN_FILENO, "", AT_EMPTY_PATH, STATX_TYPE, &status));
 }
 
+// Of no datagrams.
+int try_sendmmsg() {
+  return with(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0),
+              [](int fd) { return syscall(SYS_sendmmsg, fd, nullptr, 0U, 0U); });
+}
+
 constexpr std::array calls{
     Call{"preadv2(RWF_NOWAIT)", try_preadv2, "events are withdrawn by poll and read"},
     Call{"msync(MS_ASYNC)", try_msync, "registering memory takes longer for large regions"},
@@ -132,6 +138,7 @@ constexpr std::array calls{
          "themselves"},
     Call{"sock_diag", try_socket_owners, "the user of a peer on this host is not checked"},
     Call{"getsockopt(TCP_INFO)", try_tcp_info, "a host that vanishes is noticed late"},
+    Call{"sendmmsg", try_sendmmsg, "datagrams leave and arrive one by one"},
     Call{"statx", try_statx, "a capture file is treated as a pipe"},
 };
 

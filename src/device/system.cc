@@ -222,7 +222,10 @@ std::ptrdiff_t receive_message(int fd, msghdr& message) {
 
 namespace {
 
-// A simulation moves one datagram at a time.
+// sendmmsg(2) or recvmmsg(2) does not exist in this sandbox.
+std::atomic<bool> without_batches{false};
+
+// Where a call cannot move several datagrams: in a simulation, and in some sandboxes.
 template <typename Move>
 int move_each(std::span<mmsghdr> messages, Move move) {
   int moved = 0;
@@ -235,23 +238,36 @@ int move_each(std::span<mmsghdr> messages, Move move) {
   return moved;
 }
 
+bool moves_batches(int fd) {
+  return !SimulatedKernel::owns(fd) && !without_batches.load(std::memory_order_relaxed);
+}
+
+// EPERM may also be a firewall's answer to the first datagram, so it counts for this call only.
+bool is_refusal(std::ptrdiff_t result) {
+  if (result == -ENOSYS) without_batches = true;
+  return result == -ENOSYS || result == -EPERM;
+}
+
 }  // namespace
 
 int send_messages(int fd, std::span<mmsghdr> messages) {
-  if (SimulatedKernel::owns(fd)) [[unlikely]]
-    return move_each(messages, [=](msghdr& message) { return send_message(fd, message); });
-  note_sending();
-  return static_cast<int>(
-      call(SYS_sendmmsg, fd, messages.data(), messages.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
+  if (moves_batches(fd)) [[likely]] {
+    note_sending();
+    const auto sent =
+        call(SYS_sendmmsg, fd, messages.data(), messages.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (!is_refusal(sent)) return static_cast<int>(sent);
+  }
+  return move_each(messages, [=](msghdr& message) { return send_message(fd, message); });
 }
 
 int receive_messages(int fd, std::span<mmsghdr> messages) {
-  if (SimulatedKernel::owns(fd)) [[unlikely]]
-    return move_each(messages, [=](msghdr& message) { return receive_message(fd, message); });
-  const auto got = call(SYS_recvmmsg, fd, messages.data(), messages.size(),
-                        MSG_DONTWAIT | MSG_CMSG_CLOEXEC, nullptr);
-  note_received();
-  return static_cast<int>(got);
+  if (moves_batches(fd)) [[likely]] {
+    const auto got = call(SYS_recvmmsg, fd, messages.data(), messages.size(),
+                          MSG_DONTWAIT | MSG_CMSG_CLOEXEC, nullptr);
+    note_received();
+    if (!is_refusal(got)) return static_cast<int>(got);
+  }
+  return move_each(messages, [=](msghdr& message) { return receive_message(fd, message); });
 }
 
 // Looks at one byte without consuming it. An error other than "nothing yet" means a reset.

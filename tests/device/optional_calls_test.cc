@@ -1,15 +1,19 @@
 // System calls that old kernels and sandboxes refuse, and that the device does without.
 #include <linux/netlink.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
+#include <array>
 #include <cerrno>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "device/raw_end.h"
+#include "device/system.h"
+#include "device/system_messages.h"
 #include "support/refuse.h"
 
 namespace weft::device {
@@ -64,6 +68,51 @@ TEST(OptionalCalls, RegistrationChecksMemoryByReading) {
     EXPECT_EQ(errno, EFAULT);
   }).join();
   if (!possible) GTEST_SKIP() << "no seccomp filters here";
+}
+
+// Sends three datagrams from a socket to itself.
+void send_to_itself() {
+  const sys::Descriptor socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof address;
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  ASSERT_EQ(::bind(socket.get(), generic, bytes), 0);
+  ASSERT_EQ(::getsockname(socket.get(), generic, &bytes), 0);
+  ASSERT_EQ(::connect(socket.get(), generic, bytes), 0);
+  std::string sent = "abc";
+  std::string received = "....";
+  std::array<iovec, 7> pieces{};
+  std::array<mmsghdr, 3> out{};
+  std::array<mmsghdr, 4> in{};
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    pieces[i] = {&sent[i], 1};
+    out[i].msg_hdr.msg_iov = &pieces[i];
+    out[i].msg_hdr.msg_iovlen = 1;
+  }
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    pieces[3 + i] = {&received[i], 1};
+    in[i].msg_hdr.msg_iov = &pieces[3 + i];
+    in[i].msg_hdr.msg_iovlen = 1;
+  }
+  EXPECT_EQ(sys::send_messages(socket.get(), out), 3);
+  EXPECT_EQ(sys::receive_messages(socket.get(), in), 3);
+  EXPECT_EQ(received, "abc.");
+  EXPECT_EQ(in[2].msg_len, 1U);
+  EXPECT_EQ(sys::receive_messages(socket.get(), in), -EAGAIN);
+}
+
+TEST(OptionalCalls, DatagramsMoveOneByOne) {
+  send_to_itself();
+  for (const int error : {EPERM, ENOSYS}) {
+    bool possible = false;
+    std::thread([&] {
+      possible = test::refuse({SYS_sendmmsg, SYS_recvmmsg}, error);
+      if (possible) send_to_itself();
+    }).join();
+    if (!possible) GTEST_SKIP() << "no seccomp filters here";
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(
