@@ -79,7 +79,7 @@ class Direction {
     const auto [at, side_by_side] = to.unread();
     const std::uint32_t bytes = std::min(most, side_by_side);
     for (std::uint32_t i = 0; i < bytes; ++i) {
-      ASSERT_EQ(memory_.bytes()[at + i], static_cast<std::byte>(got++ * 7));
+      ASSERT_EQ(memory_.bytes()[ring_offset + at + i], static_cast<std::byte>(got++ * 7));
     }
     to.read(bytes);
     reader.count_read(bytes);
