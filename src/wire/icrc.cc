@@ -35,6 +35,31 @@ class Masked {
   std::size_t used_;
 };
 
+// Passes pieces on together: the CRC folds 16 bytes and more at a time, and takes shorter pieces
+// byte by byte.
+class Gathered {
+ public:
+  explicit Gathered(Icrc& icrc) : icrc_(icrc) {}
+
+  void add(Bytes piece) {
+    if (piece.size() > bytes_.size() - used_) pass_on();
+    if (piece.size() > bytes_.size()) return icrc_.update(piece);
+    std::ranges::copy(piece, bytes_.begin() + static_cast<std::ptrdiff_t>(used_));
+    used_ += piece.size();
+  }
+
+  // Call it after the last piece.
+  void pass_on() {
+    icrc_.update(Bytes(bytes_).first(used_));
+    used_ = 0;
+  }
+
+ private:
+  Icrc& icrc_;
+  std::array<std::byte, 128> bytes_;  // headers have 76 bytes at most, without options
+  std::size_t used_ = 0;
+};
+
 // Masks traffic class, flow label and hop limit, in an IPv6 header and in a GRH alike.
 Masked<Ipv6Header::header_bytes> masked_ipv6(Bytes header) {
   Masked<Ipv6Header::header_bytes> masked(header);
@@ -54,6 +79,12 @@ Masked<Ipv4Header::min_header_bytes> masked_ipv4(Bytes header) {
   return masked;
 }
 
+Masked<Bth::header_bytes> masked_bth(Bytes bth) {
+  Masked<Bth::header_bytes> masked(bth);
+  masked.mask_bits(field::bth::congestion_and_qp.at, ones);  // FECN, BECN and six reserved bits
+  return masked;
+}
+
 // The version of IP is in the first four bits of either header.
 bool is_ipv4(Bytes network) {
   return !network.empty() && std::to_integer<unsigned>(network[0]) >> 4 == 4;
@@ -66,9 +97,7 @@ constexpr std::array<std::byte, LocalRouteHeader::header_bytes> no_local_route{
 }  // namespace
 
 void Icrc::add_bth(Bytes bth) {
-  Masked<Bth::header_bytes> masked(bth);
-  masked.mask_bits(field::bth::congestion_and_qp.at, ones);  // FECN, BECN and six reserved bits
-  crc_.update(masked.bytes());
+  crc_.update(masked_bth(bth).bytes());
   // Whatever follows the BTH in the same piece is covered unchanged.
   if (bth.size() > Bth::header_bytes) crc_.update(bth.subspan(Bth::header_bytes));
 }
@@ -80,23 +109,26 @@ void Icrc::add_grh(Bytes grh) {
 // `network` is the IP header with its options, followed by the UDP header.
 Icrc Icrc::roce_v2(Bytes network, Bytes bth) {
   Icrc icrc;
-  icrc.update(no_local_route);
+  Gathered headers(icrc);
+  headers.add(no_local_route);
   const std::size_t udp_at = network.size() - std::min(network.size(), UdpHeader::header_bytes);
   const Bytes ip = network.first(udp_at);
-  if (is_ipv4(ip)) {
-    const auto masked = masked_ipv4(ip);
-    icrc.update(masked.bytes());
-    icrc.update(ip.subspan(masked.bytes().size()));
-  } else {
-    const auto masked = masked_ipv6(ip);
-    icrc.update(masked.bytes());
-    icrc.update(ip.subspan(masked.bytes().size()));
-  }
+  const auto add_masked = [&](const auto& masked) {
+    headers.add(masked.bytes());
+    headers.add(ip.subspan(masked.bytes().size()));
+  };
+  if (is_ipv4(ip))
+    add_masked(masked_ipv4(ip));
+  else
+    add_masked(masked_ipv6(ip));
   Masked<UdpHeader::header_bytes> udp(network.subspan(udp_at));
   // A device that translates addresses changes it.
   udp.mask(field::udp::checksum);
-  icrc.update(udp.bytes());
-  icrc.add_bth(bth);
+  headers.add(udp.bytes());
+  headers.add(masked_bth(bth).bytes());
+  // Whatever follows the BTH in the same piece is covered unchanged.
+  if (bth.size() > Bth::header_bytes) headers.add(bth.subspan(Bth::header_bytes));
+  headers.pass_on();
   return icrc;
 }
 

@@ -203,7 +203,12 @@ void IbConnection::process(Side side, const IbSegment& segment) {
   }
   if (const auto broken = broken_form(segment)) shared_.sink.on_violation(from, *broken);
   if (segment.is_answer()) return on_answer(from, segment);
-  half(side).order.add(segment);
+  IbOrder& order = half(side).order;
+  if (order.close_origin_before(segment)) {
+    while (pass_on_earliest(segment.stamp.frame)) {
+    }
+  }
+  order.add(segment);
 }
 
 // Passes a response on. Whether its request is still to come or has ended depends on the

@@ -1,6 +1,7 @@
 #include "capture/infiniband/ib_order.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace weft::capture {
 namespace {
@@ -89,6 +90,18 @@ bool IbOrder::continues_read(const IbSegment& segment, std::uint64_t position) c
   const IbSegment first = std::prev(after)->second.get();
   return first.operation() == wire::IbOperation::read_request &&
          asks_for_rest(segment, first.headers.reth);
+}
+
+// Ends the wait for lower PSNs with a repeated Read or atomic: a requester that repeats begins with
+// its oldest request without acknowledgement (§9.7.5.1.2). Where the capture has an older one, this
+// is a late copy. Repeated data is only counted, and a capture that is out of order may hold it
+// before an older request.
+bool IbOrder::close_origin_before(const IbSegment& segment) {
+  if (!origin_open_ || reordered_ || !expects_response(segment) || !stores(segment)) return false;
+  const auto repeated = std::prev(held_.upper_bound(position_of(segment.psn())));
+  if (repeated->first > std::max(held_.begin()->first, acknowledged_)) return false;
+  origin_open_ = false;
+  return true;
 }
 
 // Stores one of the first requests. The lowest PSN of them becomes the first one. A repeated Read

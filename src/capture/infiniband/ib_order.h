@@ -56,6 +56,9 @@ class IbOrder {
   // Sets the PSN of the first packet, unless it is known. The message with it may come late: then
   // it ends the wait for lower PSNs.
   void begin(std::uint32_t psn);
+  // Call it before add(). Returns whether this packet shows that the lowest captured PSN is the
+  // first one; then stored packets may be ready, which come before this one.
+  bool close_origin_before(const IbSegment& segment);
   // Passes a packet on, or stores it until it is next.
   void add(const IbSegment& segment);
   // Returns the frame of a stored packet that is next.
