@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <ctime>
+#include <memory>
 #include <new>
 #include <utility>
 
@@ -48,7 +49,8 @@ template <typename Note>
                                        std::size_t& head, std::size_t most_places) {
   if (ring.size() >= most_places) return false;
   try {
-    move_rings(ring, notes, head, ring.size(), std::min(most_places, ring.size() * 2));
+    move_rings(ring, notes, head, ring.size(),
+               std::min(most_places, std::max(first_places, ring.size() * 2)));
   } catch (const std::bad_alloc&) {
     return false;
   }
@@ -439,6 +441,20 @@ void CompletionQueue::drop_if(Predicate unwanted) {
     if (!notes_.empty()) notes_[to] = notes_[(head_ + i) % ring_.size()];
   }
   count_ = kept;
+}
+
+// A thread of the parent that held a lock may have left the ring half changed. Its memory is then
+// left where it is.
+void CompletionQueue::abandon_after_fork() {
+  if (mutex_.try_lock()) {
+    mutex_.unlock();
+  } else {
+    std::construct_at(&ring_);
+    std::construct_at(&notes_);
+    head_ = count_ = 0;
+    std::construct_at(&mutex_);
+  }
+  std::construct_at(&members_mutex_);
 }
 
 std::uint64_t CompletionQueue::forget(std::uint32_t queue_pair_number) {

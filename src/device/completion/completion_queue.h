@@ -149,6 +149,8 @@ class CompletionQueue : public KeptMemory {
   bool push(const Delivery& delivery, std::uint64_t trace = 0);
   // As push() to a queue that is full.
   bool lose(const Delivery& delivery);
+  // In the child after fork(2), with no other thread.
+  void abandon_after_fork();
   // Drops the completions of a queue pair that is destroyed or reset (ibv_modify_qp(3) to RESET).
   // Returns how many successful receives were among them.
   std::uint64_t forget(std::uint32_t queue_pair_number);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <memory>
 #include <utility>
 
 #include "device/completion/unannounced.h"
@@ -257,7 +258,12 @@ void QueuePair::close_handle(ibv_qp* handle) {
 }
 
 void QueuePair::abandon_after_fork() {
-  // The lock may be held by a thread that does not exist in this process: nothing is locked here.
+  // The lock may be held by a thread that does not exist in this process, so it begins anew: calls
+  // of the program must not wait for that thread.
+  std::construct_at(&mutex_);
+  for (ibv_cq* queue : {handle_.qp.send_cq, handle_.qp.recv_cq}) {
+    if (queue) CompletionQueue::of(queue)->abandon_after_fork();
+  }
   parts_.shared = {};
   // What a carrier shares with its peer is not mapped in this process, so that nothing may use it,
   // its destructor included: requests are refused, and the carrier's memory is left where it is.
