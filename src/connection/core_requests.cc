@@ -194,8 +194,8 @@ void Core::collect_sends() {
   if (polled > 0) wait_queue(Queue::send).wake_others();
 }
 
-// Leaves in the completion queue what nobody has asked for: the device counts what is destroyed
-// unpolled.
+// Polls no more than callers wait for. The device counts what is left in the completion queue when
+// it is destroyed.
 void Core::collect_receives(std::size_t most) {
   constexpr std::size_t batch = 16;
   std::array<verbs::Completion, batch> some;
