@@ -255,7 +255,7 @@ int Manager::create_ep(rdma_cm_id** id, rdma_addrinfo* info, ibv_pd* domain,
   }
   made->qp_type = static_cast<ibv_qp_type>(info->ai_qp_type);
   int failed = 0;
-  if (info->ai_qp_type == IBV_QPT_XRC_SEND || info->ai_qp_type == IBV_QPT_XRC_RECV) {
+  if (device::is_extended(info->ai_qp_type)) {
     failed = answer(device::refusal_of_xrc(registry_->context()->device()));
   }
   const bool passive = (info->ai_flags & RAI_PASSIVE) != 0;

@@ -94,10 +94,6 @@ ibv_qp_init_attr plain(const ibv_qp_init_attr_ex& extended) {
   return attributes;
 }
 
-bool is_extended(int type) {
-  return type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV;
-}
-
 // The device checks all features but the protection domain, as in ibv_create_qp_ex(3). The
 // receiving end of an extended connection belongs to a domain that all ids share, as in librdmacm.
 ibv_qp* make_queue_pair(rdma_cm_id& id, ibv_qp_init_attr_ex& extended) {
@@ -196,7 +192,7 @@ int Manager::create_qp(rdma_cm_id* id, ibv_pd* domain, ibv_qp_init_attr* attribu
 
 int Manager::create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* extended) {
   if (id->qp || !id->verbs) return answer(EINVAL);
-  if (is_extended(extended->qp_type)) {
+  if (device::is_extended(extended->qp_type)) {
     const int refused = device::refusal_of_xrc(Context::of(id->verbs)->device());
     if (refused != 0) return answer(refused);
   }

@@ -36,6 +36,7 @@ void Registry::close() {
   // A thread that looks an address up may keep an id, and with it this object, for longer than the
   // device exists.
   const std::lock_guard lock(mutex_);
+  xrc_domains_.clear();
   domain_.reset();
 }
 

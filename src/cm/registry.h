@@ -52,8 +52,8 @@ class Registry {
   [[nodiscard]] SharedPorts& shared_ports() { return shared_ports_; }
   // The protection domain of ids for which the program names none: rdma_create_qp(3).
   ibv_pd* default_domain();
-  // The XRC domain of ids for which the program names none, as a handle of this context. It lives
-  // as long as this object.
+  // The XRC domain of ids for which the program names none, as a handle of this context, valid
+  // until close().
   device::XrcHandle& xrc_domain(ibv_context* context);
   // Prints, once for each registry, that a peer accepts TCP connections without speaking MPA, and
   // what helps if the program there uses the port's number for both.

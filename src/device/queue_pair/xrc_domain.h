@@ -88,6 +88,11 @@ struct XrcHandle {
   [[nodiscard]] static XrcHandle* of(ibv_xrcd* xrcd) { return reinterpret_cast<XrcHandle*>(xrcd); }
 };
 
+// Whether a type of queue pairs (ibv_qp_type) is one of the two ends of an extended connection.
+[[nodiscard]] constexpr bool is_extended(int type) {
+  return type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV;
+}
+
 // EOPNOTSUPP, with a message for the user, on a device that looks like an iWARP adapter; else 0.
 [[nodiscard]] int refusal_of_xrc(const Device& device);
 
