@@ -11,7 +11,8 @@ import harness
 from harness import need
 
 _VALUE_BYTES = 60_000  # a monitor takes 64 KiB
-# Queue and pool are small: the defaults want 4 GiB of registered memory.
+# Queue and pool are small: the defaults want 4 GiB of registered memory. A monitor refuses to
+# start where less than 5 % of the disk are free (`mon data avail crit`); this one stores little.
 _SETTINGS = """[global]
 fsid = {fsid}
 mon host = v2:127.0.0.1:{port}
@@ -32,6 +33,8 @@ run dir = {folder}
 admin socket =
 crash dir = {folder}
 mon data = {folder}/mon
+mon data avail crit = 0
+mon data avail warn = 0
 [mon.a]
 public addr = v2:127.0.0.1:{port}
 """
