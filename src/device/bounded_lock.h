@@ -11,7 +11,8 @@ namespace weft::device {
 // stopped for good, or is the calling thread. std::mutex has no timed lock, so this retries once
 // per millisecond, and some hundred times at once: a thread that posts without pause releases the
 // lock of its queue pair only for moments. False: not locked.
-inline bool lock_for_a_while(std::unique_lock<std::mutex>& lock) {
+template <typename Mutex>
+bool lock_for_a_while(std::unique_lock<Mutex>& lock) {
   constexpr int tries = 200;
   constexpr int at_once = 500;
   for (int i = 0; i < tries; ++i) {

@@ -24,6 +24,7 @@
 #include "base/after_fork.h"
 #include "base/epoll_set.h"
 #include "base/event_fd.h"
+#include "base/quick_mutex.h"
 #include "base/simulated_kernel.h"
 #include "base/wait_leader.h"
 #include "base/wait_loop.h"
@@ -183,7 +184,7 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   // Counted under the mutex before the state of the progress thread is read: either that thread
   // sees the count, or defer() sees that it sleeps.
   std::atomic<int> deferred_{0};
-  std::mutex deferred_mutex_;
+  QuickMutex deferred_mutex_;
   std::vector<std::weak_ptr<Pollable>> deferred_targets_;
   WaitLeader wait_leader_;
   StandByRequest asked_aside_;

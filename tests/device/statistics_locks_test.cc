@@ -17,7 +17,8 @@ namespace {
 // A thread that holds a lock until this object is destroyed.
 class Holder {
  public:
-  explicit Holder(std::mutex& held) : thread_([this, &held] { hold(held); }) {
+  template <typename Mutex>
+  explicit Holder(Mutex& held) : thread_([this, &held] { hold(held); }) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return holds_; });
   }
@@ -33,7 +34,8 @@ class Holder {
   Holder& operator=(const Holder&) = delete;
 
  private:
-  void hold(std::mutex& held) {
+  template <typename Mutex>
+  void hold(Mutex& held) {
     const std::lock_guard own(held);
     std::unique_lock lock(mutex_);
     holds_ = true;

@@ -12,6 +12,7 @@
 
 #include "base/kept_memory.h"
 #include "device/adapter.h"
+#include "base/quick_mutex.h"
 #include "device/completion/event_moderation.h"
 #include "device/completion/event_queue.h"
 #include "device/queue_pair/queue_slots.h"
@@ -121,7 +122,7 @@ class CompletionQueue : public KeptMemory {
 
   [[nodiscard]] CompletionQueueCounters counters();
   // For the statistics, which must not wait for a lock for ever; mutex() must be held.
-  [[nodiscard]] std::mutex& mutex() { return mutex_; }
+  [[nodiscard]] QuickMutex& mutex() { return mutex_; }
   [[nodiscard]] const CompletionQueueCounters& counters_locked() const { return counters_; }
   // Completions that the program has not polled; mutex() must be held.
   [[nodiscard]] std::size_t depth_locked() const { return count_; }
@@ -198,7 +199,7 @@ class CompletionQueue : public KeptMemory {
   Counted counted_;
   CompletionChannel* channel_;
 
-  std::mutex mutex_;
+  QuickMutex mutex_;
   std::vector<Delivery> ring_;  // grows by need, up to cq_.cqe places
   std::vector<Note> notes_;     // parallel to ring_; empty where nothing asks for them
   std::size_t head_ = 0;
@@ -216,11 +217,11 @@ class CompletionQueue : public KeptMemory {
 
   // For extended queues only.
   CompletionQueueExtras extras_;
-  std::mutex poll_mutex_;  // held from start_poll() to end_poll()
+  QuickMutex poll_mutex_;  // held from start_poll() to end_poll()
   ibv_wc current_{};
   CompletionStamp current_stamp_;
 
-  mutable std::mutex members_mutex_;
+  mutable QuickMutex members_mutex_;
   std::vector<std::shared_ptr<Driven>> members_;
   std::uint32_t looks_ = 0;          // of drive() at its members
   std::uint64_t others_due_ns_ = 0;  // see drive_others()

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/kept_memory.h"
+#include "base/quick_mutex.h"
 #include "device/completion/completion_queue.h"
 #include "device/datagram/datagrams.h"
 #include "device/engine.h"
@@ -91,7 +92,7 @@ class QueuePair final : public Pollable,
   [[nodiscard]] QueuePairCounters counters();
   [[nodiscard]] RefusedAccess refused_access();
   // For callers that need other locks as well, and lock this one with std::try_to_lock.
-  [[nodiscard]] std::mutex& mutex() { return mutex_; }
+  [[nodiscard]] QuickMutex& mutex() { return mutex_; }
   [[nodiscard]] QueuePairCounters counters_locked() const;
   [[nodiscard]] const CarrierNote& carrier_note_locked() const { return parts_.carrier; }
   [[nodiscard]] LiveQueuePair live_locked();
@@ -225,7 +226,7 @@ class QueuePair final : public Pollable,
   Handle handle_;
   const bool signal_all_;
   const std::uint32_t missing_;  // bits of operations that the device does not offer
-  std::mutex mutex_;
+  QuickMutex mutex_;
   QueuePairParts parts_;
   PeerSearch search_;
   std::unique_ptr<Carrier> carrier_;      // null while a connected type has no connection

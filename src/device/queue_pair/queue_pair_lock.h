@@ -4,6 +4,8 @@
 
 #include <mutex>
 
+#include "base/quick_mutex.h"
+
 namespace weft::device {
 
 // Holds the lock from construction to unlock() or destruction. Not thread safe.
@@ -12,15 +14,15 @@ namespace weft::device {
 // QueuePair::settle() before it returns.
 class QueuePairLock {
  public:
-  explicit QueuePairLock(std::mutex& mutex) : lock_(mutex) {}
-  QueuePairLock(std::mutex& mutex, std::try_to_lock_t tag) : lock_(mutex, tag) {}
+  explicit QueuePairLock(QuickMutex& mutex) : lock_(mutex) {}
+  QueuePairLock(QuickMutex& mutex, std::try_to_lock_t tag) : lock_(mutex, tag) {}
 
   // False after a failed attempt with std::try_to_lock, and after unlock().
   [[nodiscard]] bool owns() const { return lock_.owns_lock(); }
   void unlock() { lock_.unlock(); }
 
  private:
-  std::unique_lock<std::mutex> lock_;
+  std::unique_lock<QuickMutex> lock_;
 };
 
 }  // namespace weft::device

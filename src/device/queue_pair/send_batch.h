@@ -10,6 +10,8 @@
 #include <span>
 #include <vector>
 
+#include "base/quick_mutex.h"
+
 namespace weft::device {
 
 class QueuePair;
@@ -55,7 +57,7 @@ class SendBatch {
 
   QueuePair& queue_pair_;
   const std::uint64_t operations_;
-  std::mutex mutex_;
+  QuickMutex mutex_;
   std::vector<Request> requests_;
   std::vector<ibv_sge> slices_;
   int error_ = 0;

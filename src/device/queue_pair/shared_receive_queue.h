@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/kept_memory.h"
+#include "base/quick_mutex.h"
 #include "device/adapter.h"
 #include "device/queue_pair/receive_queue.h"
 
@@ -75,7 +76,7 @@ class SharedReceiveQueue : public KeptMemory {
   Counted counted_;
   std::atomic<int> users_{0};  // queue pairs
   std::optional<Extended> extended_;
-  std::mutex mutex_;
+  QuickMutex mutex_;
   ReceiveRing ring_;
   std::uint32_t max_slices_;
   std::uint32_t limit_ = 0;  // 0: not armed

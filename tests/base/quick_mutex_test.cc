@@ -1,0 +1,64 @@
+#include "base/quick_mutex.h"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace weft {
+namespace {
+
+TEST(QuickMutex, IsHeldByOneAtATime) {
+  QuickMutex mutex;
+  {
+    const std::lock_guard lock(mutex);
+    EXPECT_FALSE(mutex.try_lock());
+  }
+  ASSERT_TRUE(mutex.try_lock());
+  mutex.unlock();
+}
+
+// More threads than processors, so that some of them sleep and have to be woken.
+TEST(QuickMutex, KeepsThreadsApartAndLosesNone) {
+  constexpr int threads = 8;
+  constexpr int turns = 20'000;
+  QuickMutex mutex;
+  int counted = 0;
+  std::vector<std::thread> all;
+  for (int i = 0; i < threads; ++i) {
+    all.emplace_back([&] {
+      for (int turn = 0; turn < turns; ++turn) {
+        const std::lock_guard lock(mutex);
+        ++counted;
+        // Gives up the processor with the lock now and then, so that others find it held.
+        if (turn % 100 == 0) std::this_thread::yield();
+      }
+    });
+  }
+  for (std::thread& thread : all) thread.join();
+  EXPECT_EQ(counted, threads * turns);
+  EXPECT_TRUE(mutex.try_lock());
+  mutex.unlock();
+}
+
+TEST(QuickMutex, LeavesErrnoAlone) {
+  QuickMutex mutex;
+  mutex.lock();
+  int found = 0;
+  std::thread waiter([&] {
+    errno = ENOTTY;
+    const std::lock_guard lock(mutex);
+    found = errno;
+  });
+  std::this_thread::yield();
+  errno = ENOTTY;
+  mutex.unlock();
+  EXPECT_EQ(errno, ENOTTY);
+  waiter.join();
+  EXPECT_EQ(found, ENOTTY);
+}
+
+}  // namespace
+}  // namespace weft
