@@ -156,7 +156,7 @@ void CompletionQueue::trace_polled(std::size_t first, std::size_t taken) {
 Delivery& CompletionQueue::pop() {
   Delivery& oldest = ring_[head_];
   oldest.free_slots();
-  --count_;
+  count_.store(count_ - 1, std::memory_order_relaxed);
   // An empty ring begins again, so that a queue with few completions at a time touches little
   // memory.
   head_ = count_ == 0 || head_ + 1 == ring_.size() ? 0 : head_ + 1;
@@ -164,13 +164,13 @@ Delivery& CompletionQueue::pop() {
   return oldest;
 }
 
-// The first look costs no system call. In ProgressMode::thread only the progress thread drives
-// queue pairs.
+// The first look costs no system call, and no lock where nothing is there. In ProgressMode::thread
+// only the progress thread drives queue pairs.
 int CompletionQueue::poll(int entries, ibv_wc* completions) {
-  const int taken = take(entries, completions);
+  const int taken = count_ > 0 ? take(entries, completions) : 0;
   if (taken > 0 || context_.engine().mode() == ProgressMode::thread) return taken;
   drive();
-  return take(entries, completions);
+  return count_ > 0 ? take(entries, completions) : 0;
 }
 
 CompletionQueueCounters CompletionQueue::counters() {
@@ -229,6 +229,7 @@ void CompletionQueue::end_poll() {
 
 // Copies the completion out of the ring, because push() may overwrite the entry before end_poll().
 bool CompletionQueue::take_current() {
+  if (count_ == 0) return false;
   const std::lock_guard lock(mutex_);
   if (count_ == 0) return false;
   if (!notes_.empty()) current_stamp_ = notes_[head_].stamp;
@@ -283,48 +284,67 @@ void CompletionQueue::drive_others() {
   others_due_ns_ = busy ? 0 : sys::now_ns() + limits::between_looks_at_others_ns;
 }
 
-// Errors and solicited completions wake a program that armed for solicited events
-// (ibv_req_notify_cq(3)); errors are never held back by moderation. Events are raised after the
-// lock is released.
 bool CompletionQueue::push(const Delivery& delivery, std::uint64_t trace) {
-  bool notify = false;
-  bool lost = false;
-  bool first_lost = false;
-  std::uint64_t notify_at_ns = 0;
+  Due due;
+  bool fits = false;
   {
     const std::lock_guard lock(mutex_);
-    if (count_ == ring_.size() && !grow(ring_, notes_, head_, static_cast<std::size_t>(cq_.cqe))) {
-      // It will never be polled, so it gives its place back now.
-      delivery.free_slots();
-      ++counters_.lost;
-      lost = !extras_.ignore_overrun;
-      first_lost = lost && !std::exchange(overrun_, true);
-    } else {
-      const std::size_t at = head_ + count_;
-      const std::size_t slot = at >= ring_.size() ? at - ring_.size() : at;
-      ring_[slot] = delivery;
-      if (!notes_.empty()) {
-        notes_[slot] = {extras_.stamps ? CompletionStamp::now() : CompletionStamp{}, trace};
-      }
-      ++count_;
-      ++counters_.completions[delivery.completion.status];
-      const bool counts = delivery.solicited || delivery.completion.status != IBV_WC_SUCCESS;
-      // Decided under the same lock that adds the completion: request_notification() sees either
-      // the completion or is seen itself.
-      const Armed armed = armed_;
-      notify = armed == Armed::any || (armed == Armed::solicited && counts);
-      if (notify && moderation_.active() && delivery.completion.status == IBV_WC_SUCCESS) {
-        notify = moderation_.add(sys::now_ns());
-        // The first completion that is held back starts the clock; later ones share its deadline.
-        if (!notify && moderation_.held() == 1) notify_at_ns = moderation_.deadline_ns();
-      }
-      if (notify) note_told();
-    }
+    fits = add(delivery, trace, due);
   }
-  if (first_lost) overrun();
-  if (notify) tell();
-  if (notify_at_ns != 0) context_.engine().call_at(notify_at_ns, clock_);
-  return !lost;
+  carry_out(due);
+  return fits;
+}
+
+bool CompletionQueue::push(std::span<const Completed> run) {
+  Due due;
+  bool fits = true;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Completed& one : run) fits &= add(one.delivery, 0, due);
+  }
+  carry_out(due);
+  return fits;
+}
+
+// Errors and solicited completions wake a program that armed for solicited events
+// (ibv_req_notify_cq(3)); errors are never held back by moderation. Must be called with mutex_
+// held: request_notification() sees either the completion or is seen itself.
+bool CompletionQueue::add(const Delivery& delivery, std::uint64_t trace, Due& due) {
+  if (count_ == ring_.size() && !grow(ring_, notes_, head_, static_cast<std::size_t>(cq_.cqe))) {
+    // It will never be polled, so it gives its place back now.
+    delivery.free_slots();
+    ++counters_.lost;
+    if (extras_.ignore_overrun) return true;
+    due.overrun |= !std::exchange(overrun_, true);
+    return false;
+  }
+  const std::size_t at = head_ + count_;
+  const std::size_t slot = at >= ring_.size() ? at - ring_.size() : at;
+  ring_[slot] = delivery;
+  if (!notes_.empty()) {
+    notes_[slot] = {extras_.stamps ? CompletionStamp::now() : CompletionStamp{}, trace};
+  }
+  count_.store(at + 1 - head_, std::memory_order_relaxed);
+  ++counters_.completions[delivery.completion.status];
+  const Armed armed = armed_.load(std::memory_order_relaxed);
+  if (armed == Armed::no) return true;
+  const bool failed = delivery.completion.status != IBV_WC_SUCCESS;
+  if (armed == Armed::solicited && !delivery.solicited && !failed) return true;
+  if (moderation_.active() && !failed && !moderation_.add(sys::now_ns())) {
+    // The first completion that is held back starts the clock; later ones share its deadline.
+    if (moderation_.held() == 1) due.notify_at_ns = moderation_.deadline_ns();
+    return true;
+  }
+  note_told();
+  due.notify = true;
+  return true;
+}
+
+// Events are raised without the lock.
+void CompletionQueue::carry_out(const Due& due) {
+  if (due.overrun) overrun();
+  if (due.notify) tell();
+  if (due.notify_at_ns != 0) context_.engine().call_at(due.notify_at_ns, clock_);
 }
 
 bool CompletionQueue::lose(const Delivery& delivery) {
@@ -378,7 +398,7 @@ int CompletionQueue::request_notification(bool solicited_only) {
 void CompletionQueue::note_told() {
   armed_ = Armed::no;
   event_raised_ = true;
-  announced_ = moderation_.active() ? count_ : announced_ + 1;
+  announced_ = moderation_.active() ? count_.load() : announced_ + 1;
   moderation_.notified();
   if (channel_) ++counters_.events;
 }
@@ -451,7 +471,8 @@ void CompletionQueue::abandon_after_fork() {
   } else {
     std::construct_at(&ring_);
     std::construct_at(&notes_);
-    head_ = count_ = 0;
+    head_ = 0;
+    count_ = 0;
     std::construct_at(&mutex_);
   }
   std::construct_at(&members_mutex_);

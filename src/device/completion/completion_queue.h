@@ -8,11 +8,12 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "base/kept_memory.h"
-#include "device/adapter.h"
 #include "base/quick_mutex.h"
+#include "device/adapter.h"
 #include "device/completion/event_moderation.h"
 #include "device/completion/event_queue.h"
 #include "device/queue_pair/queue_slots.h"
@@ -79,6 +80,12 @@ struct Delivery {
   // The success of a receive.
   [[nodiscard]] bool is_received() const { return receive && completion.status == IBV_WC_SUCCESS; }
   void free_slots() const { slots->give_back(covered); }
+};
+
+// A completion, and the queue that it goes into.
+struct Completed {
+  Delivery delivery;
+  CompletionQueue* into = nullptr;
 };
 
 // The options of ibv_create_cq_ex(3) beyond those of ibv_create_cq(3).
@@ -148,6 +155,8 @@ class CompletionQueue : public KeptMemory {
   // Called by queue pairs. False: the queue is full, which is an error of the queue pair as well.
   // `trace`: its number in the trace of the device; 0: it is in none.
   bool push(const Delivery& delivery, std::uint64_t trace = 0);
+  // The same for several, all of which go into this queue, under one lock.
+  bool push(std::span<const Completed> run);
   // As push() to a queue that is full.
   bool lose(const Delivery& delivery);
   // In the child after fork(2), with no other thread.
@@ -175,8 +184,17 @@ class CompletionQueue : public KeptMemory {
     std::uint64_t trace = 0;
   };
 
+  // What is due once completions have been added and the lock is released.
+  struct Due {
+    bool notify = false;
+    bool overrun = false;
+    std::uint64_t notify_at_ns = 0;  // 0: never
+  };
+
   template <typename Predicate>
   void drop_if(Predicate unwanted);
+  [[nodiscard]] bool add(const Delivery& delivery, std::uint64_t trace, Due& due);
+  void carry_out(const Due& due);
   int take(int entries, ibv_wc* completions);
   bool take_current();
   Delivery& pop();
@@ -203,7 +221,9 @@ class CompletionQueue : public KeptMemory {
   std::vector<Delivery> ring_;  // grows by need, up to cq_.cqe places
   std::vector<Note> notes_;     // parallel to ring_; empty where nothing asks for them
   std::size_t head_ = 0;
-  std::size_t count_ = 0;
+  // The completions in the ring. Changed with mutex_ held; a look without it costs no lock, and
+  // sees everything that was pushed before the looking thread last held the lock.
+  std::atomic<std::size_t> count_{0};
   // What the application has armed for; see request_notification(). Changed with mutex_ held.
   std::atomic<Armed> armed_{Armed::no};
   bool event_raised_ = false;  // an event was raised since the queue was created

@@ -1,5 +1,6 @@
 #include "device/queue_pair/completions.h"
 
+#include <span>
 #include <utility>
 
 namespace weft::device {
@@ -153,9 +154,14 @@ Completions::Published Completions::publish() {
   if (observation_) [[unlikely]]
     return publish_observed();
   bool fits = true;
-  for (const auto& [delivery, into] : pending_) {
-    count(delivery);
-    fits &= into->push(delivery);
+  // Sends and receives mostly complete into one queue, in one run.
+  for (std::span<const Completed> rest(pending_); !rest.empty();) {
+    std::size_t run = 0;
+    for (; run < rest.size() && rest[run].into == rest.front().into; ++run) {
+      count(rest[run].delivery);
+    }
+    fits &= rest.front().into->push(rest.first(run));
+    rest = rest.subspan(run);
   }
   pending_.clear();
   filled_ = false;

@@ -13,12 +13,6 @@
 
 namespace weft::device {
 
-// A completion, and the queue that it goes into.
-struct Completed {
-  Delivery delivery;
-  CompletionQueue* into = nullptr;
-};
-
 // Used with the lock of the queue pair held.
 class LateCompletions {
  public:
