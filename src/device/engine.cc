@@ -435,27 +435,32 @@ bool Engine::wait_for_sleeper(std::chrono::microseconds longest) {
   return std::exchange(sleep_expected_, false);
 }
 
-bool Engine::defer(std::weak_ptr<Pollable> target, bool waiting) {
-  const bool deferred = try_to_defer(std::move(target), waiting);
+bool Engine::defer(const std::weak_ptr<Pollable>& target, bool waiting) {
+  const bool deferred = try_to_defer(target, waiting);
   // The next time, it will stand by.
   const bool may_ask = mode_ == ProgressMode::automatic && !waiting && !deferred;
   if (may_ask && asked_aside_.ask(sys::now_ns())) wake_.signal();
   return deferred;
 }
 
-bool Engine::try_to_defer(std::weak_ptr<Pollable> target, bool waiting) {
+bool Engine::try_to_defer(const std::weak_ptr<Pollable>& target, bool waiting) {
   const std::lock_guard lock(deferred_mutex_);
+  // Often one queue pair defers again and again, and is named already.
+  const auto named = [&] {
+    return deferred_targets_.size() == 1 && !deferred_targets_.front().owner_before(target) &&
+           !target.owner_before(deferred_targets_.front());
+  };
   // Counted before the decision, so that a thread which is about to sleep sees that something may
   // be due.
-  if (deferred_++ == 0) deferred_targets_.clear();
+  if (deferred_++ == 0 && !named()) deferred_targets_.clear();
   bool soon = standing_by_ || (wait_leader_.is_thread_aside() && !wait_leader_.has_leader());
   if (waiting) soon = wait_leader_.is_thread_aside();
   // Without a progress thread the program has promised to come back.
   if (mode_ == ProgressMode::manual) soon = true;
-  if (soon) {
-    deferred_targets_.push_back(std::move(target));
-  } else {
+  if (!soon) {
     --deferred_;
+  } else if (!named()) {
+    deferred_targets_.push_back(target);
   }
   return soon;
 }

@@ -126,7 +126,7 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   // if another thread is certain to call on_deferred() within a tick: the progress thread, or the
   // next thread that waits; without a progress thread, the program with its next call. On false the
   // caller does the work now. `waiting`: the caller is in on_ready_in_wait().
-  bool defer(std::weak_ptr<Pollable> target, bool waiting);
+  bool defer(const std::weak_ptr<Pollable>& target, bool waiting);
   // The deferred work is done. To be called once for each successful defer().
   void deferral_done() { deferred_.fetch_sub(1); }
   // An application thread comes back to wait() again and again, so deferred work leaves with it.
@@ -153,7 +153,7 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   bool wait_for_sleeper(std::chrono::microseconds longest);
   void dispatch(const epoll_event& event, void (*handle)(Pollable&, std::uint32_t));
   [[nodiscard]] bool leave_to_application(Pollable& target);
-  [[nodiscard]] bool try_to_defer(std::weak_ptr<Pollable> target, bool waiting);
+  [[nodiscard]] bool try_to_defer(const std::weak_ptr<Pollable>& target, bool waiting);
   std::optional<Time> run_timers() override;
   [[nodiscard]] int descriptor() const override { return epoll_.get(); }
   void dispatch_ready() override;
