@@ -304,7 +304,8 @@ class World {
         if (part > 0) std::memcpy(piece.iov_base, bytes.data() + landed, part);
         landed += part;
       }
-      to.connection.received(landed, now_ns_);
+      to.connection.received(landed);
+      if (to.connection.clock_needed()) to.connection.on_time(now_ns_);
       bytes = bytes.subspan(landed);
     }
   }

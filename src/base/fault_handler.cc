@@ -120,7 +120,8 @@ void catch_faults() {
 void recheck_faults(std::uint64_t now_ns) {
   const std::uint64_t last_ns = rechecked_ns.load(std::memory_order_relaxed);
   // Two threads may come past this at once. One generation more does no harm.
-  if (now_ns - last_ns < recheck_ns) return;
+  // Clocks of the callers may differ by a little, so `now_ns` may be the smaller one.
+  if (now_ns < last_ns + recheck_ns) return;
   rechecked_ns.store(now_ns, std::memory_order_relaxed);
   if (fault_generation.load(std::memory_order_relaxed) != 0) fault_generation.fetch_add(1);
 }

@@ -63,6 +63,16 @@ auto in_simulation(Call call) -> decltype(call(std::declval<SimulatedKernel&>())
   return call(*kernel);
 }
 
+// libc reads these clocks without a system call.
+std::uint64_t read_clock(clockid_t clock) {
+  if (SimulatedKernel* kernel = SimulatedKernel::current()) [[unlikely]]
+    return kernel->now_ns();
+  timespec now{};
+  clock_gettime(clock, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U +
+         static_cast<std::uint64_t>(now.tv_nsec);
+}
+
 }  // namespace
 
 void set_descriptor_floor(int first) {
@@ -445,12 +455,11 @@ bool is_alive(int thread_id) {
 }
 
 std::uint64_t now_ns() {
-  if (SimulatedKernel* kernel = SimulatedKernel::current()) [[unlikely]]
-    return kernel->now_ns();
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U +
-         static_cast<std::uint64_t>(now.tv_nsec);
+  return read_clock(CLOCK_MONOTONIC);
+}
+
+std::uint64_t tick_ns() {
+  return read_clock(CLOCK_MONOTONIC_COARSE);
 }
 
 }  // namespace weft::device::sys

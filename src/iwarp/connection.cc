@@ -93,7 +93,7 @@ void Connection::plan_receive(std::vector<iovec>& out) {
   if (!ended()) deframer_.plan(out);
 }
 
-void Connection::received(std::size_t bytes, std::uint64_t now_ns) {
+void Connection::received(std::size_t bytes) {
   if (ended()) return;
   deframer_.advance(bytes);
   // The peer closes the stream as well. Its Terminate, if it sends one, comes with this word.
@@ -101,8 +101,6 @@ void Connection::received(std::size_t bytes, std::uint64_t now_ns) {
     requester_.placed(*executed_);
     close();
   }
-  // What was received may have begun or ended a wait for a receive, whose clock starts now.
-  on_time(now_ns);
 }
 
 std::span<const iovec> Connection::plan_send() {
@@ -124,7 +122,7 @@ void Connection::sent(std::size_t bytes) {
 // Builds until the transmitter is full or nothing is left. A probe is added last, so that one
 // proves everything that is sent now.
 void Connection::fill() {
-  while (may_build() && (fill_once() || control_.due())) {
+  while (something_waits() && may_build() && (fill_once() || control_.due())) {
   }
   if (may_build()) requester_.acknowledge();
 }
@@ -139,7 +137,7 @@ bool Connection::fill_once() {
   }
   // Before the choice, because a read that waits behind a held message is no answer that could be
   // built.
-  if (receiver_.holds()) report_placed();
+  if (receiver_.holds() || owes_proof()) report_placed();
   const bool between_messages = !requester_.mid_message() && !responder_.mid_message();
   // A ready-to-receive message is a message of its own, so it may not cut another one in two (RFC
   // 5041 §5.3).

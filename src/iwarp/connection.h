@@ -10,7 +10,7 @@
 //
 //   call                     plan_send()  deadline_ns()  ended()
 //   post()                        x
-//   received()                    x             x           x
+//   received()                    x             x           x        (see clock_needed())
 //   receives_posted()             x             x           x
 //   on_time()                     x             x           x
 //   plan_send()                                             x
@@ -96,9 +96,14 @@ class Connection final : private SegmentSink {
 
   // Appends the memory for the next bytes of the stream. Appends nothing once the stream has ended.
   void plan_receive(std::vector<iovec>& out);
-  // `bytes` bytes were read into what the last plan_receive() appended, in its order. `now_ns`: of
-  // any clock that does not go back, the same for all members that take a time.
-  void received(std::size_t bytes, std::uint64_t now_ns);
+  // `bytes` bytes were read into what the last plan_receive() appended, in its order.
+  void received(std::size_t bytes);
+  // Call on_time() now, after received(): a wait for a receive has begun or ended, or one goes on.
+  // Rarely true, so that the driver need not read its clock for each message.
+  [[nodiscard]] bool clock_needed() const {
+    return receiver_.starving() != waiting_message_ || waiting_message_ != 0 ||
+           rtr_repeat_.running();
+  }
 
   // The bytes to send next; empty where there are none. Valid until the next call of another member
   // that is not const.
@@ -111,6 +116,7 @@ class Connection final : private SegmentSink {
   // A message waits for a receive, here or at the peer, which asked for a grant.
   [[nodiscard]] bool starving() const { return receiver_.starving() != 0; }
   // Ends the stream where a message has waited for too long; repeats the ready-to-receive message.
+  // `now_ns`: of any clock that does not go back, the same for all members that take a time.
   void on_time(std::uint64_t now_ns);
   // When a waiting message will have waited for too long, or the ready-to-receive message is to be
   // repeated; never_ns where none waits, or where it may wait for ever.
@@ -170,8 +176,9 @@ class Connection final : private SegmentSink {
   // Nothing is to be sent except responses to empty reads. These only prove to the peer what was
   // placed (see proofs.h), so the driver may delay them and send them with the next request.
   [[nodiscard]] bool only_proofs_due() const {
-    return out_.empty() && responder_.only_proofs_due(receiver_.placed()) && !control_.due() &&
-           !requester_.has_something_to_send();
+    const bool due =
+        responder_.idle() ? owes_proof() : responder_.only_proofs_due(receiver_.placed());
+    return due && out_.empty() && !control_.due() && !requester_.has_something_to_send();
   }
 
   // The memory [base, base + bytes) is being unregistered: copies what is still to be sent from it.
@@ -209,6 +216,12 @@ class Connection final : private SegmentSink {
     bool gave_up = false;        // no receive came in time: held messages are not placed any more
   };
 
+  // What the peer learns of its messages without a read.
+  struct GivenProofs {
+    bool all = false;          // the peer has asked for that: `prove_all`
+    std::uint64_t placed = 0;  // value of the last control word `placed`
+  };
+
   [[nodiscard]] TerminateRaised check(const Segment& segment);
   [[nodiscard]] TerminateRaised check_untagged(const Segment& segment);
   [[nodiscard]] TerminateRaised take_request(const Segment& segment, Bytes payload);
@@ -238,6 +251,7 @@ class Connection final : private SegmentSink {
   void defer(const DeferredFault& fault);
   void raise_deferred();
   void report_placed();
+  void take_prove_all(bool wanted);
   void discard_into(std::vector<iovec>& out, std::uint32_t length);
   void note_first_fpdu();
   [[nodiscard]] bool swallow_rtr_send(const Segment& segment);
@@ -246,6 +260,15 @@ class Connection final : private SegmentSink {
   [[nodiscard]] std::uint64_t rnr_deadline_ns() const;
   [[nodiscard]] bool may_build() const {
     return may_send_ && !ended() && !terminate_looping_ && out_.has_room();
+  }
+  // False: fill_once() has nothing to look at, as after most messages.
+  [[nodiscard]] bool something_waits() const {
+    return !requester_.all_built() || !responder_.idle() || control_.due() || deferred_ ||
+           receiver_.holds() || rtr_repeat_.due() || owes_proof();
+  }
+  // The peer wants proofs without asking, and something new was carried out.
+  [[nodiscard]] bool owes_proof() const {
+    return given_.all && receiver_.executed() > given_.placed;
   }
   void fill();
   bool fill_once();
@@ -276,7 +299,7 @@ class Connection final : private SegmentSink {
   wire::Terminate terminate_;
   std::optional<std::uint64_t> executed_;  // our messages that the peer reported as carried out
 
-  std::uint64_t reported_placed_ = 0;   // value of the last control word `placed`
+  GivenProofs given_;
   std::uint64_t waiting_message_ = 0;   // Receiver::starving() as of the last on_time()
   std::uint64_t waiting_since_ns_ = 0;  // of that message
   std::uint64_t rnr_waits_ = 0;

@@ -20,6 +20,11 @@ TerminateRaised Connection::answer_pending() {
   while (!requester_.mid_message() && out_.has_room() && !refusal &&
          responder_.build(refusal, receiver_.placed())) {
   }
+  // A proof that was wanted without a read is an answer, too.
+  if (owes_proof() && !requester_.mid_message() && !responder_.mid_message() && out_.has_room()) {
+    report_placed();
+    control_.build(out_);
+  }
   return refusal;
 }
 

@@ -48,6 +48,12 @@ bool Connection::take_control_word(const Segment& segment, Bytes payload) {
     case wire::ControlWord::placed:
       requester_.placed(value);
       break;
+    case wire::ControlWord::prove_all:
+      take_prove_all(value != 0);
+      break;
+    case wire::ControlWord::proves_all:
+      requester_.proves_all();
+      break;
     case wire::ControlWord::rnr_retry:
       // rnr_retry has three bits in InfiniBand; 7 means without end.
       options_.receiver_not_ready.retries = static_cast<std::uint8_t>(value & 7);
@@ -136,15 +142,22 @@ void Connection::settle_held() {
   if (const auto msn = receiver_.take_grant()) control_.put(wire::ControlWord::granted, *msn);
 }
 
+// The messages before this word are proven in the way that it ends.
+void Connection::take_prove_all(bool wanted) {
+  if (wanted) control_.put(wire::ControlWord::proves_all, 1);
+  if (owes_proof()) report_placed();
+  given_.all = wanted;
+}
+
 // A read that should prove earlier messages cannot be answered while a message before it is held.
 // The control word `placed` reports what is proven so far, or else the completion of a Send would
 // wait for the receive of the next one.
 void Connection::report_placed() {
   const bool proof_waits = !responder_.idle() && !responder_.may_build(receiver_.placed());
-  // The word costs an FPDU, so it is sent only where a read waits and something new is placed.
-  if (!proof_waits || receiver_.executed() <= reported_placed_) return;
-  reported_placed_ = receiver_.executed();
-  control_.put(wire::ControlWord::placed, reported_placed_);
+  // The word costs an FPDU, so it is sent only where a proof is wanted and something new is placed.
+  if ((!proof_waits && !given_.all) || receiver_.executed() <= given_.placed) return;
+  given_.placed = receiver_.executed();
+  control_.put(wire::ControlWord::placed, given_.placed);
 }
 
 // No receive came in time, or the hold is full: the peer's request fails with RNR retries exceeded.

@@ -155,14 +155,15 @@ bool Deframer::parse_header() {
 
   const Bytes raw{at(wire::fpdu_length_bytes), header};
   segment_.payload_bytes = static_cast<std::uint32_t>(ulpdu - header);
-  // Kept as it arrived: a Terminate must quote it (RFC 5040 §4.8).
-  std::memcpy(segment_.raw_header.data(), raw.data(), header);
+  // The header is kept as it arrived: a Terminate must quote it (RFC 5040 §4.8).
   if (segment_.tagged) {
+    std::memcpy(segment_.raw_header.data(), raw.data(), wire::DdpTagged::header_bytes);
     // RFC 5041 §7: the only way to fail here is a foreign DDP version.
     const auto parsed = wire::DdpTagged::parse(raw);
     if (!parsed) foreign_version_ = wire::terminate::tagged_version;
     if (parsed) segment_.tagged_header = *parsed;
   } else {
+    std::memcpy(segment_.raw_header.data(), raw.data(), wire::DdpUntagged::header_bytes);
     const auto parsed = wire::DdpUntagged::parse(raw);
     if (!parsed) foreign_version_ = wire::terminate::untagged_version;
     if (parsed) segment_.untagged_header = *parsed;

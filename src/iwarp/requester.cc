@@ -14,6 +14,7 @@ Requester::Requester(const QueueLimits& limits, const Options& options, Host& ho
       limits_(limits),
       host_(host),
       out_(out),
+      control_(control),
       queue_(limits),
       window_({.limit_bytes = options.window_bytes, .provable = options.wire_ord != 0}, control) {}
 
@@ -75,13 +76,15 @@ bool Requester::start(Entry& entry) {
     fail(entry, Status::remote_invalid_request);
     return false;
   }
+  whole_gathered_ = false;
   // The data was copied when the request was posted.
   if (request.inline_data) return true;
   gathered_.clear();
   // The sink of a response needs local write access. It is checked before the peer is asked.
   const Fault fault = map_slices(host_, queue_.slices(queue_.next()), 0, entry.length_bytes,
                                  fetches(request.operation), gathered_);
-  if (fault == Fault::none) return true;
+  whole_gathered_ = fault == Fault::none;
+  if (whole_gathered_) return true;
   fail(entry, Status::local_protection);
   return false;
 }
@@ -166,6 +169,10 @@ void Requester::finish_build(Entry& entry) {
   const bool answered = is_answered(entry.request.operation);
   if (!answered) proofs_.count_unproven(entry.length_bytes);
   queue_.advance();
+  if (proofs_.should_ask_again(entry.length_bytes, queue_.next())) [[unlikely]] {
+    proofs_.ask_again();
+    control_.put(wire::ControlWord::prove_all, 0);
+  }
   // No answer will come for it, so it may complete now.
   if (is_local(entry.request.operation)) return retire();
   if (options_.acknowledge && !answered &&
@@ -206,6 +213,8 @@ void Requester::acknowledge() {
   if (!proves() || !acknowledgement_possible()) return;
   build_probe();
   ++acknowledgement_reads_;
+  if (proofs_.should_agree()) [[unlikely]]
+    control_.put(wire::ControlWord::prove_all, 1);
 }
 
 }  // namespace weft::iwarp

@@ -61,6 +61,8 @@ class Requester {
   void acknowledge();
   // So much is unproven that acknowledge() should be called before the next build().
   [[nodiscard]] bool acknowledgement_due() const { return proofs_.overdue(); }
+  // No request is left for build().
+  [[nodiscard]] bool all_built() const { return queue_.all_built(); }
   // A call of build() or acknowledge() may add something now.
   [[nodiscard]] bool has_something_to_send() const {
     return !queue_.all_built() || (proves() && acknowledgement_possible());
@@ -101,6 +103,8 @@ class Requester {
   // Control word `placed`: the peer has carried out our first `messages` messages. A proof that
   // needs no read.
   void placed(std::uint64_t messages);
+  // Control word `proves_all`: the peer proves what is sent from now on without being asked.
+  void proves_all() { proofs_.agreed(); }
   // Control word `granted`: the peer has a receive for the message of queue 0 with this MSN.
   void granted(std::uint32_t msn) { window_.granted(msn); }
 
@@ -177,6 +181,7 @@ class Requester {
   QueueLimits limits_;
   Host& host_;
   Transmitter& out_;
+  ControlOutbox& control_;
 
   SendQueue queue_;
   std::uint64_t reported_ = 0;  // requests before this index are covered by a reported completion
@@ -200,6 +205,7 @@ class Requester {
   std::uint64_t messages_ = 0;     // built whole, of every kind
 
   std::vector<iovec> gathered_;  // scratch: payload of the segment that is being built
+  bool whole_gathered_ = false;  // it has the payload of the whole request that has just started
 };
 
 }  // namespace weft::iwarp

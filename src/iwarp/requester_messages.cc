@@ -1,6 +1,7 @@
 // How one request becomes FPDUs: headers of RFC 5040 §4 and RFC 5041 §5, and of RFC 7306.
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/guarded_memory.h"
 #include "iwarp/requester.h"
@@ -22,10 +23,12 @@ RdmapOpcode send_opcode(const StoredRequest& request) {
 }  // namespace
 
 // Collects the next `bytes` bytes of a request's payload into gathered_. The memory is looked up
-// again for each segment, since the application may have withdrawn it between two of them.
+// again for each segment, since the application may have withdrawn it between two of them. Of a
+// request of one segment start() has collected all of it just now.
 bool Requester::gather(std::uint64_t index, std::uint32_t bytes) {
-  gathered_.clear();
   const Entry& current = queue_.entry(index);
+  if (std::exchange(whole_gathered_, false) && bytes == current.length_bytes) return true;
+  gathered_.clear();
   if (bytes == 0) return true;
   if (current.request.inline_data) {
     gathered_.push_back({queue_.inline_data(index) + current.built_bytes, bytes});

@@ -36,6 +36,7 @@ class RtrRepeat {
     if (next_ == after_ns.size() || started_ns_ == never_ns) return never_ns;
     return started_ns_ + after_ns.at(next_);
   }
+  [[nodiscard]] bool running() const { return next_ != after_ns.size(); }
   // The message should be sent again as soon as possible.
   [[nodiscard]] bool due() const { return due_; }
   void sent() { due_ = false; }

@@ -6,6 +6,7 @@
 
 #include "base/crc32c.h"
 #include "base/guarded_memory.h"
+#include "wire/ddp.h"
 #include "wire/markers.h"
 #include "wire/mpa.h"
 
@@ -20,19 +21,27 @@ std::size_t total_bytes(std::span<const iovec> pieces) {
 
 constinit BufferPool arenas(Transmitter::arena_bytes);
 
+// A header has one of two lengths, and a copy of a known length needs no call.
+void store_header(std::byte* at, Bytes header) {
+  if (header.size() == wire::DdpUntagged::header_bytes) {
+    std::memcpy(at, header.data(), wire::DdpUntagged::header_bytes);
+  } else {
+    assert(header.size() == wire::DdpTagged::header_bytes);
+    std::memcpy(at, header.data(), wire::DdpTagged::header_bytes);
+  }
+}
+
 }  // namespace
 
-bool Transmitter::has_room() const {
+void Transmitter::set_mulpdu_bytes(std::size_t bytes) {
+  options_.mulpdu_bytes = bytes;
   // The largest FPDU must fit, copied and with markers; after it the few small ones that are added
   // without a check: an immediate, a probe, control words, a Terminate.
   constexpr std::size_t reserve_bytes = 1024;
   // Markers add 4 bytes to each 512, and 1/64 is twice that; 64 bytes are more than length field,
   // pad, CRC and one marker.
-  const std::size_t largest = options_.mulpdu_bytes + options_.mulpdu_bytes / 64 + 64;
-  // 40 pieces are more than one FPDU needs: a request has at most 32 slices, and a head and an end
-  // come with them.
-  return pending_ < burst_bytes && arena_used_ + largest + reserve_bytes <= arena_bytes &&
-         pieces_.size() + 40 <= max_pieces;
+  const std::size_t largest = bytes + bytes / 64 + 64;
+  arena_limit_ = arena_bytes - largest - reserve_bytes;
 }
 
 std::byte* Transmitter::reserve(std::size_t bytes) {
@@ -75,7 +84,7 @@ bool Transmitter::add(Bytes ddp_header, std::span<const iovec> payload) {
 
   std::byte* at = reserve(head + (copy ? payload_bytes : 0) + tail);
   wire::store_fpdu_length(at, ulpdu);
-  std::memcpy(at + wire::fpdu_length_bytes, ddp_header.data(), ddp_header.size());
+  store_header(at + wire::fpdu_length_bytes, ddp_header);
   std::byte* end = at + head;
   for (const auto& piece : payload) {
     if (!copy) {

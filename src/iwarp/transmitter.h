@@ -33,14 +33,22 @@ class Transmitter {
     std::size_t mulpdu_bytes = 1442;
   };
 
-  Transmitter() = default;
-  void configure(const Options& options) { options_ = options; }
-  void set_mulpdu_bytes(std::size_t bytes) { options_.mulpdu_bytes = bytes; }
+  Transmitter() { configure({}); }
+  void configure(const Options& options) {
+    options_ = options;
+    set_mulpdu_bytes(options.mulpdu_bytes);
+  }
+  void set_mulpdu_bytes(std::size_t bytes);
   [[nodiscard]] std::size_t mulpdu_bytes() const { return options_.mulpdu_bytes; }
 
   // Whether one more FPDU of any size may be added now. Small ones may follow it without asking
   // again: an immediate, a probe, a Terminate.
-  [[nodiscard]] bool has_room() const;
+  [[nodiscard]] bool has_room() const {
+    // 40 pieces are more than one FPDU needs: a request has at most 32 slices, and a head and an
+    // end come with them.
+    return pending_ < burst_bytes && arena_used_ <= arena_limit_ &&
+           pieces_.size() + 40 <= max_pieces;
+  }
 
   // Adds one FPDU: a DDP header, then the payload. With CRCs payload of any size is copied, because
   // the application or a peer may change the memory before TCP has taken it, and the CRC must match
@@ -82,6 +90,7 @@ class Transmitter {
   Options options_;
   PooledBuffer arena_;  // while it is used
   std::size_t arena_used_ = 0;
+  std::size_t arena_limit_ = 0;  // up to which the largest FPDU still fits
   std::vector<iovec> pieces_;
   std::size_t first_ = 0;    // TCP has taken the pieces before this one
   std::size_t pending_ = 0;  // bytes that TCP has not taken

@@ -20,10 +20,13 @@ enum class ControlWord : std::uint16_t {
   waiting = 2,    // the message of queue 0 with this MSN waits for such a grant
   rnr_retry = 3,  // how often to retry the sender's Sends (ibv_modify_qp(3)); 7: without limit
   placed = 4,     // how many messages of the word's receiver were carried out so far; a proof waits
-                  // behind the next one
+                  // behind the next one, or is wanted of each
+  prove_all = 5,  // 1: the word's receiver should send `placed` for what it carries out, without
+                  // being asked, whenever it sends something; 0: only as above again
+  proves_all = 6,  // 1: every message behind `prove_all` will be proven so
 };
 
-inline constexpr std::uint8_t control_words = 5;  // those above
+inline constexpr std::uint8_t control_words = 7;  // those above
 inline constexpr std::uint32_t control_word_bytes = 8;
 // Offsets from here on are not control words, in any version.
 inline constexpr std::uint64_t control_region_bytes = 4096;

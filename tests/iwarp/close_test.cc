@@ -127,7 +127,7 @@ TEST(Close, AcceptsNothingMore) {
   std::vector<iovec> plan;
   peer.connection.plan_receive(plan);
   EXPECT_TRUE(plan.empty());
-  peer.connection.received(0, 0);
+  peer.connection.received(0);
   peer.expect_nothing();
   EXPECT_EQ(memory.copy(), Content(8));
 }

@@ -26,12 +26,6 @@ iwarp::Connection::Options weft(std::uint32_t hold_bytes) {
   return options;
 }
 
-Ulpdu control(std::uint32_t stag, ControlWord word, std::uint64_t value) {
-  Content payload(8);
-  store_be(payload.data(), value);
-  return write(stag, wire::control_word_offset(word), payload);
-}
-
 iwarp::WorkRequest unsignaled_send(std::uint64_t wr_id) {
   return {.wr_id = wr_id, .signaled = false};
 }

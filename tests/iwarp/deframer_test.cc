@@ -277,7 +277,7 @@ TEST(Deframer, PlanMayBeAskedForAgain) {
       EXPECT_EQ(first[i].iov_base, again[i].iov_base);
       EXPECT_EQ(first[i].iov_len, again[i].iov_len);
     }
-    peer.connection.received(0, 0);
+    peer.connection.received(0);
     peer.send_raw(Bytes(bytes).subspan(at, std::min<std::size_t>(777, bytes.size() - at)));
   }
   EXPECT_TRUE(memory.copy() == pattern(large));

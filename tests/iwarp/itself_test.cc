@@ -70,7 +70,7 @@ class Loop {
                     static_cast<std::byte*>(piece.iov_base));
         taken += part;
       }
-      connection.received(taken, 0);
+      connection.received(taken);
       bytes = bytes.subspan(taken);
     }
   }

@@ -49,6 +49,10 @@ Ulpdu write(std::uint32_t stag, std::uint64_t offset, Bytes payload, bool last) 
   return tagged(RdmapOpcode::write, stag, offset, payload, last);
 }
 
+Ulpdu control(std::uint32_t stag, wire::ControlWord word, std::uint64_t value) {
+  return write(stag, wire::control_word_offset(word), wire::control_word_to_bytes(value));
+}
+
 Ulpdu read_response(std::uint32_t stag, std::uint64_t offset, Bytes payload, bool last) {
   return tagged(RdmapOpcode::read_response, stag, offset, payload, last);
 }

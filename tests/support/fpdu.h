@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "wire/control_word.h"
 #include "wire/ddp.h"
 #include "wire/rdmap.h"
 #include "wire/terminate.h"
@@ -46,6 +47,8 @@ struct Part {
 [[nodiscard]] Ulpdu immediate(std::uint32_t msn, std::uint32_t data_be,
                               wire::RdmapOpcode opcode = wire::RdmapOpcode::immediate_data);
 [[nodiscard]] Ulpdu read_request(std::uint32_t msn, const wire::ReadRequest& request);
+// A control word to the side that has this STag for them.
+[[nodiscard]] Ulpdu control(std::uint32_t stag, wire::ControlWord word, std::uint64_t value);
 // A read of no bytes; its response proves that earlier requests have been placed.
 [[nodiscard]] Ulpdu empty_read(std::uint32_t msn);
 // The response to it, which names its sink.

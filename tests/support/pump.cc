@@ -18,7 +18,8 @@ std::size_t feed(iwarp::Connection& connection, Bytes bytes, std::uint64_t now_n
       if (part > 0) std::memcpy(piece.iov_base, bytes.data() + fed + landed, part);
       landed += part;
     }
-    connection.received(landed, now_ns);
+    connection.received(landed);
+    if (connection.clock_needed()) connection.on_time(now_ns);
     fed += landed;
   }
   return fed;

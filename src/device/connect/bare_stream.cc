@@ -89,8 +89,10 @@ void BareStream::receive_available() {
   if (planned_.empty()) return;
   const auto got = socket_.receive(planned_);
   if (got == -EAGAIN || got == -EINTR) return;
-  if (got > 0) return connection_.received(static_cast<std::size_t>(got), sys::now_ns());
-  connection_.peer_closed(0);  // no request of this side depends on what has arrived
+  // No request of this side depends on what has arrived.
+  if (got <= 0) return connection_.peer_closed(0);
+  connection_.received(static_cast<std::size_t>(got));
+  if (connection_.clock_needed()) connection_.on_time(sys::now_ns());
 }
 
 void BareStream::send_available() {

@@ -164,9 +164,10 @@ void StreamCarrier::receive_available() {
     // 0 is the end of the peer's stream.
     if (got <= 0) return on_receive_error(static_cast<int>(-got));
     heard_ = true;
-    const std::uint64_t now_ns = sys::now_ns();
-    recheck_faults(now_ns);
-    connection_.received(static_cast<std::size_t>(got), now_ns);
+    recheck_faults(sys::tick_ns());
+    connection_.received(static_cast<std::size_t>(got));
+    // What came in may have begun or ended a wait for a receive.
+    if (connection_.clock_needed()) connection_.on_time(sys::now_ns());
     // A short read has emptied the socket. Asking again would cost a system call that returns
     // EAGAIN.
     if (static_cast<std::size_t>(got) < room) return;
