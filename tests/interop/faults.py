@@ -486,7 +486,7 @@ NOTED = {
     "bit_flip": ("BIT_FLIP at connection after=100000B", None),
     "terminate": ("TERMINATE:1/1/1 at write nth=300", None),
     "queue_pair": ("QP_FATAL at write nth=300", None),
-    "device": ("PORT_ERR at device", 0),
+    "device": ("GID_CHANGE at device", 0),
 }
 
 

@@ -305,7 +305,7 @@ def await_announcement(side, port, within_s=60):
     """Until processes of this host find the server outside of TCP."""
     end = time.monotonic() + within_s
     while True:
-        with open("/proc/net/unix", encoding="utf-8") as names:
+        with open("/proc/net/unix", encoding="utf-8", errors="replace") as names:
             if f"@weft-local/127.0.0.1:{port}\n" in names.read():
                 return
         need(side.process.poll() is None and time.monotonic() < end, "the server is not announced")

@@ -24,7 +24,7 @@ _PYTHON = "/usr/bin/python3"  # another user may have no way to the one that run
 
 def names(pid):
     """The sockets of a process on which it listens for `weft top`."""
-    with open("/proc/net/unix", encoding="utf-8") as file:
+    with open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
         rows = [line.split() for line in file.readlines()[1:]]
     mine = f"@weft-top/{pid}/"
     return [row[7][1:] for row in rows
@@ -238,7 +238,7 @@ def fork_and_exec(stage):
     child = int(parent.expect(r"child (\d+)")[1])
     need(len(names(parent.pid)) == 1, f"sockets: {names(parent.pid)}")
     need(not names(child), "the child listens")
-    inode = [row.split()[6] for row in open("/proc/net/unix", encoding="utf-8")
+    inode = [row.split()[6] for row in open("/proc/net/unix", encoding="utf-8", errors="replace")
              if names(parent.pid)[0] in row][0]
     held = [os.readlink(f"/proc/{child}/fd/{fd}") for fd in os.listdir(f"/proc/{child}/fd")]
     need(f"socket:[{inode}]" not in held, "the child holds its parent's socket")
