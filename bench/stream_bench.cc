@@ -19,7 +19,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -27,6 +26,7 @@
 #include <string_view>
 #include <vector>
 
+#include "resident_memory.h"
 #include "weft/stream.hpp"
 
 extern char** environ;
@@ -145,15 +145,6 @@ double drive(const OpenChannel& connect, const Work& work) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// The physical memory of a process, in KiB; of what it shares, its part (proc_pid_smaps(5)).
-double memory_of(pid_t process) {
-  std::ifstream file(fmt::format("/proc/{}/smaps_rollup", process));
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("Pss:")) return std::stod(line.substr(line.find(':') + 1));
-  }
-  throw std::runtime_error("the memory of a process is not known");
-}
-
 double descriptors_of(pid_t process) {
   const std::filesystem::directory_iterator all(fmt::format("/proc/{}/fd", process));
   return static_cast<double>(std::distance(begin(all), end(all)));
@@ -161,8 +152,20 @@ double descriptors_of(pid_t process) {
 
 // Memory and descriptors of both ends together for each connection that is idle.
 struct IdleCost {
-  double kib = 0;
+  ResidentMemory memory;
   double descriptors = 0;
+
+  [[nodiscard]] static IdleCost of(pid_t peer) {
+    IdleCost both{ResidentMemory::of(getpid()), descriptors_of(getpid()) + descriptors_of(peer)};
+    both.memory.add(ResidentMemory::of(peer), 1);
+    return both;
+  }
+  // What each of `count` connections has added to `before`.
+  [[nodiscard]] IdleCost since(const IdleCost& before, double count) const {
+    IdleCost each{{}, (descriptors - before.descriptors) / count};
+    each.memory.add(memory, 1 / count).add(before.memory, -1 / count);
+    return each;
+  }
 };
 
 IdleCost cost_of_idle(const OpenChannel& connect, pid_t peer, std::uint32_t count) {
@@ -171,16 +174,14 @@ IdleCost cost_of_idle(const OpenChannel& connect, pid_t peer, std::uint32_t coun
   first->send(std::as_bytes(std::span(&work, 1)));
   std::vector<std::byte> data(work.bytes);
   std::vector<std::unique_ptr<Channel>> kept;
-  const auto both = [peer](double (*of)(pid_t)) { return of(getpid()) + of(peer); };
   IdleCost before;
   for (std::uint32_t i = 0; i < count; ++i) {
     kept.push_back(connect());
     kept.back()->send(data);
     kept.back()->receive(data);
-    if (i == 0) before = {both(memory_of), both(descriptors_of)};
+    if (i == 0) before = IdleCost::of(peer);
   }
-  const IdleCost cost{(both(memory_of) - before.kib) / (count - 1),
-                      (both(descriptors_of) - before.descriptors) / (count - 1)};
+  const IdleCost cost = IdleCost::of(peer).since(before, count - 1);
   first->send(std::span(data).first(1));
   return cost;
 }
@@ -321,8 +322,16 @@ void count_idle(const Peer& peer, std::uint32_t count, std::string_view only) {
   if (name.find(only) == std::string::npos) return;
   const IdleCost tcp = peer.idle_tcp(count);
   const IdleCost stream = peer.idle_streams(count);
-  fmt::print("{:<28} {:>9.1f} {:>9.1f} KiB for both ends\n", name, tcp.kib, stream.kib);
-  fmt::print("{:<28} {:>9.1f} {:>9.1f} descriptors\n", "", tcp.descriptors, stream.descriptors);
+  const auto line = [](std::string_view what, double of_tcp, double of_stream, const char* unit) {
+    fmt::print("{:<28} {:>9.1f} {:>9.1f} {}\n", what, of_tcp, of_stream, unit);
+  };
+  line(name, tcp.memory.sum(), stream.memory.sum(), "KiB for both ends");
+  for (std::size_t i = 0; i < ResidentMemory::kinds; ++i) {
+    line(fmt::format("  {}", ResidentMemory::names[i]), tcp.memory.by_kind[i],
+         stream.memory.by_kind[i], "KiB");
+  }
+  line("  besides, page tables", tcp.memory.page_tables, stream.memory.page_tables, "KiB");
+  line("", tcp.descriptors, stream.descriptors, "descriptors");
 }
 
 void run(std::uint32_t ring_bytes, int rounds, double effort, std::uint32_t idle,
