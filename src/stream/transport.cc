@@ -59,10 +59,11 @@ bool may_share_memory(const verbs::Id& id) {
          without_port(id.local_address()) == without_port(id.peer_address());
 }
 
-// The bytes of such a peer need no receives once it has mapped the ring. Each one costs time when
-// it is created, published and flushed, so there are fewer unless the program has set a number.
+// The bytes of such a peer need no receives once it has mapped the ring. Each one costs memory, and
+// time when it is created, published and flushed, so there are fewer unless the program has set a
+// number: with those of control messages a power of two, which the device has places for.
 Options for_peer(const Options& options, const verbs::Id& id) {
-  constexpr std::uint32_t enough = 64;
+  constexpr std::uint32_t enough = 64 - control_receives;
   Options changed = options;
   if (changed.receive_queue == Options().receive_queue && may_share_memory(id)) {
     changed.receive_queue = enough;

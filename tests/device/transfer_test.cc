@@ -1,4 +1,5 @@
 // Transfers between two queue pairs: the data, and the time of the completions.
+#include <algorithm>
 #include <cstring>
 #include <thread>
 
@@ -64,6 +65,47 @@ TEST(Transfer, GathersAndScatters) {
   ASSERT_EQ(pair.a.send(2, {source->sge(0, 333), source->sge(333, 1), source->sge(334, 666)}), 0);
   EXPECT_EQ(pair.b.await().byte_len, 1000U);
   EXPECT_TRUE(sink->holds(4, 0, 1000));
+}
+
+// On the carrier within a host the peer finds the pieces of receives in shared memory, in different
+// places: the first one, the others, and those of queues with more receives than 64. 8000 bytes are
+// written straight to the pieces.
+TEST(Transfer, ReceivesOfEachSizeGetTheirOwnPieces) {
+  constexpr std::size_t piece = 2000;
+  for (const std::uint32_t receives : {1U, 5U, 64U, 65U, 200U}) {
+    PairOptions options;
+    options.ends.receive_requests = receives;
+    Pair pair(options);
+    auto source = pair.a.buffer(4 * piece);
+    auto sink = pair.b.buffer(std::size_t{receives} * 4 * piece);
+    // Twice, so that each place is used again.
+    for (int round = 0; round < 2; ++round) {
+      for (std::uint32_t i = 0; i < receives; ++i) {
+        std::vector<ibv_sge> pieces;
+        // From the end of its part to the beginning, so that they are not adjacent.
+        for (std::size_t at = i % 4 + 1; at-- > 0;) {
+          pieces.push_back(sink->sge((std::size_t{i} * 4 + at) * piece, piece));
+        }
+        ASSERT_EQ(pair.b.post_receive(i, pieces), 0);
+      }
+      for (std::uint32_t i = 0; i < receives; ++i) {
+        const std::size_t count = i % 4 + 1;
+        source->fill(static_cast<std::uint8_t>(i + static_cast<unsigned>(round)));
+        ASSERT_EQ(pair.a.send(i, {source->sge(0, count * piece)}), 0);
+        ASSERT_EQ(pair.a.await().status, IBV_WC_SUCCESS);
+        const ibv_wc received = pair.b.await();
+        ASSERT_EQ(received.status, IBV_WC_SUCCESS);
+        ASSERT_EQ(received.byte_len, count * piece);
+        const auto sent = source->bytes();
+        const auto got = sink->bytes().subspan(std::size_t{i} * 4 * piece);
+        for (std::size_t k = 0; k < count; ++k) {
+          ASSERT_TRUE(std::ranges::equal(sent.subspan(k * piece, piece),
+                                         got.subspan((count - 1 - k) * piece, piece)))
+              << receives << " receives, number " << i << ", piece " << k;
+        }
+      }
+    }
+  }
 }
 
 TEST(Transfer, InlineDataMayChangeAfterPosting) {

@@ -21,6 +21,9 @@ namespace weft::device::inbox {
 inline constexpr std::uint32_t slots = 512;
 // Of one receive; one that has more cannot be written to directly.
 inline constexpr std::uint32_t direct_slices = 4;
+// Places for published receives in the first page of an inbox. Where there are more, all of them
+// lie behind the ring.
+inline constexpr std::uint32_t near_receives = 64;
 // Payload that is copied through the ring. A larger one is written to its place in one copy.
 inline constexpr std::uint32_t inline_bytes = 4096;
 
@@ -81,13 +84,16 @@ struct AccessReply {
   std::uint64_t original = 0;                     // atomics
 };
 
-// A posted receive, as the owner publishes it.
+// A posted receive, as the owner publishes it. Nearly all have one piece.
 struct Receive {
   std::uint64_t length_bytes = 0;
   std::uint32_t pieces = 0;  // direct_slices + 1: the payload cannot be written directly
   std::uint32_t reserved = 0;
-  std::array<iwarp::LocalSlice, direct_slices> slices{};
+  iwarp::LocalSlice first{};
 };
+static_assert(sizeof(Receive) == 32);
+// The pieces behind the first one.
+using FurtherSlices = std::array<iwarp::LocalSlice, direct_slices - 1>;
 
 // How the peer has ended the connection.
 enum class End : std::uint32_t {
@@ -104,9 +110,9 @@ struct Copy {
   std::atomic<std::uint64_t> sequence{0};  // odd while a copy is announced
   std::atomic<std::uint32_t> thread{0};    // the number of the thread that makes it
   std::atomic<std::uint32_t> revoked{0};   // by the owner: not 0 after it has emptied the list
-  // The owner's memory. The kernel reads this list when the copy begins.
-  std::array<iovec, most_pieces> pieces{};
 };
+// The owner's memory. The kernel reads this list when the copy begins.
+using CopyPieces = std::array<iovec, Copy::most_pieces>;
 
 // When the owner wants to be woken by a message.
 enum class Armed : std::uint32_t { no, any, solicited };
@@ -123,6 +129,17 @@ struct Refused {
 struct Leaving {
   std::atomic<std::uint64_t> position{0};  // where its next message would lie
   std::atomic<std::uint32_t> done{0};      // not 0: it has left; written last
+};
+
+// What the peer has done in memory of the owner.
+struct Accesses {
+  struct Count {
+    std::atomic<std::uint64_t> operations{0};
+    std::atomic<std::uint64_t> bytes{0};
+  };
+  Count writes;
+  Count reads;
+  Count atomics;
 };
 
 struct Inbox {
@@ -158,23 +175,28 @@ struct Inbox {
 
   // Written by the peer with every access.
   alignas(64) Copy copy;
-  struct Count {
-    std::atomic<std::uint64_t> operations{0};
-    std::atomic<std::uint64_t> bytes{0};
-  };
-  Count writes;
-  Count reads;
-  Count atomics;
+  Accesses accesses;
+
+  // Written by the owner: the published receives, where it has places for no more than these.
+  alignas(64) std::array<Receive, near_receives> near;
 
   alignas(128) std::array<Slot, slots> ring;
-  // Followed by the published receives: a power of two of them.
+  CopyPieces copy_pieces;
+  // Followed by FurtherSlices for each place for a receive, and by the published receives where
+  // there are more places than in `near`. The number of places is a power of two.
 };
 static_assert(std::atomic<Armed>::is_always_lock_free &&
               std::atomic<std::uint32_t>::is_always_lock_free &&
               std::atomic<std::uint64_t>::is_always_lock_free);
 
+// Where the parts lie whose size depends on the number of places for receives, and the size of all.
+[[nodiscard]] constexpr std::size_t receives_at(std::uint32_t receives) {
+  return receives <= near_receives ? offsetof(Inbox, near)
+                                   : sizeof(Inbox) + receives * sizeof(FurtherSlices);
+}
 [[nodiscard]] constexpr std::size_t bytes_for(std::uint32_t receives) {
-  return sizeof(Inbox) + receives * sizeof(Receive);
+  return sizeof(Inbox) + receives * sizeof(FurtherSlices) +
+         (receives <= near_receives ? 0 : receives * sizeof(Receive));
 }
 
 }  // namespace weft::device::inbox

@@ -15,10 +15,11 @@ constexpr std::uint32_t most_in_a_file = 16;
 
 // What the peer of the connection before has written is not trusted: its position may be any
 // number, and then only this peer's own messages are not found. The slots are left as they are,
-// because no stamp in them is behind the position.
+// because no stamp in them is behind the position, and so are receives and pieces of copies, which
+// are written before they are counted.
 void reset(inbox::Inbox& inbox) {
   const std::uint64_t position = inbox.leaving.position.load(std::memory_order_relaxed);
-  std::memset(static_cast<void*>(&inbox), 0, offsetof(inbox::Inbox, ring));
+  std::memset(static_cast<void*>(&inbox), 0, offsetof(inbox::Inbox, near));
   inbox.first_slot = position;
   inbox.leaving.position.store(position, std::memory_order_relaxed);
   inbox.consumed.store(position, std::memory_order_relaxed);

@@ -419,12 +419,13 @@ void LocalCarrier::add_counters(QueuePairCounters& counters) const {
   if (stream_) return stream_->add_counters(counters);
   if (!link_) return;
   const inbox::Inbox& own = link_->connection.own();
-  counters.peer_writes.operations += own.writes.operations;
-  counters.peer_writes.bytes += own.writes.bytes;
-  counters.peer_reads.operations += own.reads.operations;
-  counters.peer_reads.bytes += own.reads.bytes;
-  counters.peer_atomics.operations += own.atomics.operations;
-  counters.peer_atomics.bytes += own.atomics.bytes;
+  const inbox::Accesses& accesses = own.accesses;
+  counters.peer_writes.operations += accesses.writes.operations;
+  counters.peer_writes.bytes += accesses.writes.bytes;
+  counters.peer_reads.operations += accesses.reads.operations;
+  counters.peer_reads.bytes += accesses.reads.bytes;
+  counters.peer_atomics.operations += accesses.atomics.operations;
+  counters.peer_atomics.bytes += accesses.atomics.bytes;
   link_->requester.add_counters(counters);
   ReceiveWait::add_peers_waits(own, counters);
 }

@@ -8,8 +8,13 @@
 namespace weft::device {
 namespace {
 
-inbox::Receive* receives_behind(inbox::Inbox* inbox) {
-  return std::launder(reinterpret_cast<inbox::Receive*>(inbox + 1));
+inbox::Receive* published_in(inbox::Inbox* inbox, std::uint32_t receives) {
+  auto* const at = reinterpret_cast<std::byte*>(inbox) + inbox::receives_at(receives);
+  return std::launder(reinterpret_cast<inbox::Receive*>(at));
+}
+
+inbox::FurtherSlices* further_slices_of(inbox::Inbox* inbox) {
+  return std::launder(reinterpret_cast<inbox::FurtherSlices*>(inbox + 1));
 }
 
 }  // namespace
@@ -21,6 +26,8 @@ LocalConnection::LocalConnection(QueuePairParts& parts, std::unique_ptr<LocalWir
       own_at_(&wire_->own()),
       peer_at_(&wire_->peer()),
       own_receives_(receives_of(parts)),
+      own_published_(published_in(own_at_, own_receives_)),
+      peer_published_(published_in(peer_at_, peer_.receives)),
       writer_(*peer_at_),
       reader_(*own_at_),
       remote_(*peer_at_, *peer_.process) {}
@@ -46,12 +53,23 @@ void LocalConnection::prepare(const QueuePairParts& parts, inbox::Inbox& own) {
 }
 
 inbox::Receive& LocalConnection::own_receive(std::uint64_t number) const {
-  return receives_behind(own_at_)[number & (own_receives_ - 1)];
+  return own_published_[number & (own_receives_ - 1)];
+}
+
+inbox::FurtherSlices& LocalConnection::own_further_slices(std::uint64_t number) const {
+  return further_slices_of(own_at_)[number & (own_receives_ - 1)];
 }
 
 // A copy, which the compiler must not take for the original: that may change at any time.
 inbox::Receive LocalConnection::peer_receive(std::uint64_t number) const {
-  const inbox::Receive copy = receives_behind(peer_at_)[number & (peer_.receives - 1)];
+  const inbox::Receive copy = peer_published_[number & (peer_.receives - 1)];
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  return copy;
+}
+
+iwarp::LocalSlice LocalConnection::peer_slice(std::uint64_t number, std::uint32_t piece) const {
+  const inbox::FurtherSlices& all = further_slices_of(peer_at_)[number & (peer_.receives - 1)];
+  const iwarp::LocalSlice copy = all[piece - 1];
   std::atomic_signal_fence(std::memory_order_seq_cst);
   return copy;
 }

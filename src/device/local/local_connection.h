@@ -51,7 +51,10 @@ class LocalConnection {
   [[nodiscard]] RingReader& reader() { return reader_; }
   // The n-th receive since the beginning, as this end or the peer has published it.
   [[nodiscard]] inbox::Receive& own_receive(std::uint64_t number) const;
+  [[nodiscard]] inbox::FurtherSlices& own_further_slices(std::uint64_t number) const;
   [[nodiscard]] inbox::Receive peer_receive(std::uint64_t number) const;
+  // A piece of such a receive, which has more than one; below inbox::direct_slices.
+  [[nodiscard]] iwarp::LocalSlice peer_slice(std::uint64_t number, std::uint32_t piece) const;
 
   [[nodiscard]] bool has_room(std::size_t payload_bytes) { return writer_.has_room(payload_bytes); }
   // Publishes a message, and wakes the peer if it has armed for it. has_room() was true.
@@ -74,6 +77,8 @@ class LocalConnection {
   inbox::Inbox* own_at_;
   inbox::Inbox* peer_at_;
   std::uint32_t own_receives_;
+  inbox::Receive* own_published_;
+  const inbox::Receive* peer_published_;
   RingWriter writer_;
   RingReader reader_;
   RemoteCopy remote_;

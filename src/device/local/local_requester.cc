@@ -182,7 +182,7 @@ bool LocalRequester::map_receive(const inbox::Receive& receive) {
   found_.clear();
   for (std::uint32_t i = 0; left > 0; ++i) {
     if (i == receive.pieces) return false;
-    const iwarp::LocalSlice& slice = receive.slices[i];
+    const iwarp::LocalSlice slice = i == 0 ? receive.first : connection_.peer_slice(claimed_, i);
     if (slice.length_bytes == 0) continue;
     // Not one that is remembered: a payload in the ring looks at the table only here.
     const auto found = connection_.grants().look_up({.stag = slice.lkey,

@@ -52,10 +52,14 @@ void LocalResponder::publish_receives() {
     receive.length_bytes = iwarp::total_bytes(slices);
     receive.pieces = static_cast<std::uint32_t>(slices.size());
     // A receive with more pieces is filled by this side, which the peer asks for that.
-    if (slices.size() <= inbox::direct_slices) {
-      std::copy(slices.begin(), slices.end(), receive.slices.begin());
-    } else {
+    if (slices.size() > inbox::direct_slices) {
       receive.pieces = inbox::direct_slices + 1;
+    } else if (!slices.empty()) {
+      receive.first = slices.front();
+      if (slices.size() > 1) {
+        std::ranges::copy(slices.subspan(1),
+                          connection_.own_further_slices(published_ - first_).begin());
+      }
     }
   }
   inbox::Inbox& own = connection_.own();

@@ -88,7 +88,7 @@ bool RemoteCopy::prepare(Purpose purpose, Pieces ours, Pieces theirs, Lists& lis
     theirs.skip(part);
   }
   // Only whole pieces: the peer may be emptying the list of an earlier attempt. See empty_list().
-  std::copy_n(lists.there.begin(), lists.there_count, peer_.copy.pieces.begin());
+  std::copy_n(lists.there.begin(), lists.there_count, peer_.copy_pieces.begin());
   return lists.bytes > 0;
 }
 
@@ -113,7 +113,7 @@ int RemoteCopy::copy(Purpose purpose, const Lists& lists) {
   const std::size_t expected = sizeof mark_ + lists.bytes;
   while (true) {
     const ssize_t done = call(process_.pid(), lists.here.data(), lists.here_count,
-                              peer_.copy.pieces.data(), lists.there_count, 0);
+                              peer_.copy_pieces.data(), lists.there_count, 0);
     // Interrupted before it has copied anything: a partial copy returns its size.
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) return errno;
@@ -143,9 +143,9 @@ constexpr std::uint64_t longest_ns = 5'000'000'000;
 constexpr unsigned pause_us = 100;
 
 // Only the sizes change, one by one: each piece that the kernel reads is the whole one or empty.
-void empty_list(inbox::Copy& copy) {
-  copy.revoked.store(1, std::memory_order_seq_cst);
-  for (iovec& piece : copy.pieces) {
+void empty_list(inbox::Inbox& own) {
+  own.copy.revoked.store(1, std::memory_order_seq_cst);
+  for (iovec& piece : own.copy_pieces) {
     std::atomic_ref(piece.iov_len).store(0, std::memory_order_seq_cst);
   }
 }
@@ -169,7 +169,7 @@ void await_copy(inbox::Inbox& own, const PeerProcess& peer) {
     sys::yield();
     if (over()) return;
   }
-  empty_list(copy);
+  empty_list(own);
   while (!over() && !peer.is_stopped(copy.thread) && sys::now_ns() - began_ns < longest_ns) {
     sys::sleep_us(pause_us);
   }

@@ -300,7 +300,7 @@ TEST_F(Child, EndlessRevocationEnds) {
   const auto revoked = [&] {
     ++calls;
     inbox_.inbox.copy.revoked = 1;
-    inbox_.inbox.copy.pieces[1].iov_len = 0;
+    inbox_.inbox.copy_pieces[1].iov_len = 0;
     return true;
   };
   EXPECT_EQ(copy_->run(RemoteCopy::Purpose::write, {&here, 1}, {&there, 1}, revoked), EFAULT);
@@ -315,7 +315,7 @@ TEST_F(Child, ARevokedCopyStartsAnew) {
   const auto revoked_once = [&] {
     if (++calls > 1) return true;
     inbox_.inbox.copy.revoked = 1;
-    for (iovec& piece : inbox_.inbox.copy.pieces) piece.iov_len = 0;
+    for (iovec& piece : inbox_.inbox.copy_pieces) piece.iov_len = 0;
     return true;
   };
   ASSERT_EQ(copy_->run(RemoteCopy::Purpose::write, {&here, 1}, {&there, 1}, revoked_once), 0);
