@@ -25,7 +25,7 @@ std::uint64_t read_clock(clockid_t clock) {
 }
 
 // Most queues never have many completions at a time, so the ring begins small and doubles by need.
-constexpr std::size_t first_places = 8;
+constexpr std::size_t first_places = 2;
 
 // Moves what the rings have to new ones, where it is at the beginning.
 template <typename Note>

@@ -2,15 +2,14 @@
 // is pending. The program controls the descriptor's blocking mode (it may set O_NONBLOCK).
 #pragma once
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <mutex>
 #include <vector>
 
+#include "base/ring_queue.h"
 #include "device/system.h"
 
 namespace weft::device {
@@ -60,7 +59,7 @@ class EventQueue {
     take_back(matches, withdrawn, true);
     // Limit the wait: the reader's thread may have been cancelled before take().
     const auto end = std::chrono::system_clock::now() + reader_grace;
-    taken_.wait_until(lock, end, [&] { return std::ranges::none_of(events_, matches); });
+    taken_.wait_until(lock, end, [&] { return !has_any(matches); });
     take_back(matches, withdrawn, false);
     return withdrawn;
   }
@@ -71,16 +70,24 @@ class EventQueue {
   static constexpr auto reader_grace = std::chrono::milliseconds(200);
 
   template <typename Predicate>
+  [[nodiscard]] bool has_any(Predicate matches) const {
+    for (std::size_t i = 0; i < events_.size(); ++i) {
+      if (matches(events_[i])) return true;
+    }
+    return false;
+  }
+
+  template <typename Predicate>
   void take_back(Predicate matches, std::vector<Event>& withdrawn, bool with_token) {
-    for (auto it = events_.begin(); it != events_.end();) {
+    for (std::size_t i = 0; i < events_.size();) {
       std::uint64_t one = 0;
-      if (!matches(*it)) {
-        ++it;
+      if (!matches(events_[i])) {
+        ++i;
       } else if (with_token && sys::read_nowait(fd_.get(), &one, sizeof one) == -EAGAIN) {
         return;  // readers hold all remaining tokens
       } else {
-        withdrawn.push_back(std::move(*it));
-        it = events_.erase(it);
+        withdrawn.push_back(std::move(events_[i]));
+        events_.erase(i);
       }
     }
   }
@@ -88,7 +95,7 @@ class EventQueue {
   sys::Descriptor fd_;
   std::mutex mutex_;
   std::condition_variable taken_;
-  std::deque<Event> events_;
+  RingQueue<Event> events_;
 };
 
 }  // namespace weft::device

@@ -300,8 +300,9 @@ std::size_t LocalRequester::execute_writes() {
   local_.clear();
   remote_.clear();
   found_.clear();
-  for (const StoredRequest& stored : pending_) {
-    if (!is_small_write(stored.request) || !add_write(stored.request)) break;
+  for (std::size_t i = 0; i < pending_.size(); ++i) {
+    const WorkRequest& work = pending_[i].request;
+    if (!is_small_write(work) || !add_write(work)) break;
   }
   const std::size_t done = found_.size();
   if (done < 2 || copy(RemoteCopy::Purpose::write) != 0) return 0;

@@ -4,13 +4,14 @@
 
 #include <sys/uio.h>
 
+#include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "base/ring_queue.h"
 #include "device/local/access_counts.h"
 #include "device/local/grant_table.h"
 #include "device/local/inbox.h"
@@ -114,7 +115,8 @@ class LocalRequester {
 
   QueuePairParts& parts_;
   LocalConnection& connection_;
-  std::deque<StoredRequest> pending_;
+  // Small Writes are gathered here, again and again.
+  RingQueue<StoredRequest, std::size_t{16} * 1024> pending_;
   std::optional<Failure> failure_;
   std::optional<std::uint8_t> retries_;
   bool awaits_room_ = false;

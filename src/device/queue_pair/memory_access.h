@@ -5,8 +5,8 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
-#include <deque>
 
+#include "base/ring_queue.h"
 #include "device/memory/memory.h"
 #include "device/memory/memory_window.h"
 #include "iwarp/host.h"
@@ -63,7 +63,7 @@ class MemoryAccess final : public iwarp::LocalMemory {
   std::uint32_t remote_domain_;
   std::uint32_t number_;
   const ibv_qp_attr& attributes_;
-  std::deque<LocalRequest> local_requests_;
+  RingQueue<LocalRequest> local_requests_;
 };
 
 }  // namespace weft::device

@@ -4,20 +4,20 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <vector>
 
+#include "base/ring_queue.h"
 #include "iwarp/requester.h"
 #include "iwarp/types.h"
 
 namespace weft::device {
 
-// A request with copies of its slices and of its inline data. Never moved, because the request
-// refers to them.
+// A request with copies of its slices and of its inline data. The request refers to them where the
+// vectors have them, which stays when this is moved.
 struct StoredRequest {
   explicit StoredRequest(const iwarp::WorkRequest& given);
-  StoredRequest(const StoredRequest&) = delete;
-  StoredRequest& operator=(const StoredRequest&) = delete;
+  StoredRequest(StoredRequest&&) = default;
+  StoredRequest& operator=(StoredRequest&&) = default;
 
   iwarp::WorkRequest request;
   std::vector<iwarp::LocalSlice> slices;
@@ -43,7 +43,7 @@ class WaitingWork {
   }
 
  private:
-  std::deque<StoredRequest> entries_;
+  RingQueue<StoredRequest> entries_;
 };
 
 }  // namespace weft::device
