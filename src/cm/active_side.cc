@@ -122,7 +122,7 @@ void ActiveSide::on_dialed(device::Dialer::Outcome outcome) {
   note_source(outcome.socket.ends().local);
   if (external_queue_pair_) {
     state_.stage = Stage::responded;
-    response_ = std::move(outcome.socket);
+    response_ = std::make_unique<device::StreamSocket>(std::move(outcome.socket));
     return stream_.push_connected(RDMA_CM_EVENT_CONNECT_RESPONSE, outcome.private_data, true);
   }
   stream_.attach(lock, std::move(outcome.socket),
@@ -204,17 +204,18 @@ int ActiveSide::establish() {
   // The queue pair is destroyed, or this is iWARP, which needs one.
   if (!stream_.queue_pair() && !stream_.is_bare()) {
     state_.stage = Stage::ended;
-    response_.close();
+    response_->close();
     return EINVAL;
   }
-  return stream_.attach(lock, std::move(response_), {.initiator = true, .report = false});
+  const auto response = std::move(response_);
+  return stream_.attach(lock, std::move(*response), {.initiator = true, .report = false});
 }
 
 void ActiveSide::shut() {
   std::shared_ptr<device::Dialer> dialer;
   {
     const std::lock_guard lock(state_.mutex);
-    response_.close();
+    if (response_) response_->close();
     dialer = std::move(dialer_);
     delayed_.reset();
   }
@@ -222,7 +223,7 @@ void ActiveSide::shut() {
 }
 
 void ActiveSide::abandon_after_fork() {
-  response_.close();
+  if (response_) response_->close();
   if (dialer_) dialer_->abandon_after_fork();
 }
 

@@ -23,7 +23,9 @@ class ActiveSide {
   // Gives the stream to the program's own queue pair, which connect() had not found on the id.
   int establish();
   // With the lock held, in stage `responded`: closes the stream that no queue pair has taken.
-  void drop_response() { response_.close(); }
+  void drop_response() {
+    if (response_) response_->close();
+  }
 
   // Ends what is outstanding. Without the lock, in stage `destroyed`.
   void shut();
@@ -49,7 +51,8 @@ class ActiveSide {
   std::shared_ptr<device::DelayedCall> delayed_;  // where a rule of faults applies
   bool external_queue_pair_ = false;  // the id has none: rdma_establish(3) will name its stream
   bool caller_explains_ = false;      // a failure to connect: nothing is to be printed
-  device::StreamSocket response_;     // between CONNECT_RESPONSE and rdma_establish(3)
+  // Between CONNECT_RESPONSE and rdma_establish(3), else null.
+  std::unique_ptr<device::StreamSocket> response_;
 };
 
 }  // namespace weft::cm

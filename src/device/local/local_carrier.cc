@@ -93,7 +93,7 @@ LocalCarrier::LocalCarrier(QueuePairParts& parts, const StreamCarrier::Driver& d
       active_(!pair.serves()),
       receiver_not_ready_(parameters.receiver_not_ready),
       immediates_(parameters.peer.send_immediate),
-      pair_(std::move(pair)),
+      pair_(std::make_unique<PairWire>(std::move(pair))),
       confirmed_(active_ || parameters.rtr == iwarp::RtrKind::none) {}
 
 LocalCarrier::~LocalCarrier() = default;
@@ -234,7 +234,9 @@ void LocalCarrier::drain() {
 // Both ends have left TCP, so nothing looks at the connection any more. A reset leaves nothing
 // behind (TIME_WAIT).
 void LocalCarrier::close_tcp() {
-  if (socket_.valid() && link_->connection.peer_is_open()) socket_.abort();
+  if (!socket_ || !link_->connection.peer_is_open()) return;
+  socket_->abort();
+  socket_.reset();
 }
 
 void LocalCarrier::read_channel() {
@@ -400,7 +402,7 @@ void LocalCarrier::stop(QueuePairLock& lock) {
   link_->connection.close_memory();
   add_counters(parts_.completions.counters());
   link_.reset();
-  socket_.close();
+  if (socket_) socket_->close();
 }
 
 // --- Other ---------------------------------------------------------------------------------------
@@ -440,7 +442,7 @@ void LocalCarrier::abandon_after_fork() {
   if (stream_) stream_->abandon_after_fork();
   channel_.disown();
   inbox_.abandon();
-  socket_.disown();
+  if (socket_) socket_->disown();
   if (link_) link_->connection.abandon_after_fork();
 }
 

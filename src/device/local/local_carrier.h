@@ -100,7 +100,7 @@ class LocalCarrier : public Carrier {
   void open_link();
   void look_for_peer();
   void stay_on_tcp(std::string_view why, QueuePairLock& lock);
-  [[nodiscard]] bool agreeing() const { return agreement_.has_value(); }
+  [[nodiscard]] bool agreeing() const { return agreement_ != nullptr; }
   [[nodiscard]] std::uint64_t retry_timer_ns() const;
   void drive_agreement(Occasion occasion, QueuePairLock& lock);
   void execute();
@@ -127,12 +127,12 @@ class LocalCarrier : public Carrier {
   std::unique_ptr<StreamCarrier> stream_;             // while this end uses TCP
   LocalChannel channel_;                              // while the ends negotiate
   SharedMemory inbox_;                                // the same
-  std::optional<LocalAgreement> agreement_;
-  PairEnd pair_;  // until start()
+  std::unique_ptr<LocalAgreement> agreement_;
+  std::unique_ptr<PairWire> pair_;  // until start(); null: it begins on TCP
   std::unique_ptr<Link> link_;
-  StreamSocket socket_;                 // nothing moves through it any more
-  std::uint64_t token_ = 0;             // of the channel, with the engine
-  std::uint64_t agreement_end_ns_ = 0;  // without an answer it stays on TCP
+  std::unique_ptr<StreamSocket> socket_;  // until the peer has left TCP as well
+  std::uint64_t token_ = 0;               // of the channel, with the engine
+  std::uint64_t agreement_end_ns_ = 0;    // without an answer it stays on TCP
   std::uint64_t alarm_ns_ = UINT64_MAX;
   unsigned polls_ = 0;
   Gathering gathering_;                  // of small Writes

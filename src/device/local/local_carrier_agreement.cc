@@ -29,7 +29,7 @@ class ChannelWatch final : public Pollable {
 }  // namespace
 
 int LocalCarrier::start(QueuePairLock& lock) {
-  if (pair_.valid()) {
+  if (pair_) {
     start_in_pair(lock);
     return 0;
   }
@@ -46,8 +46,9 @@ void LocalCarrier::begin_agreement(QueuePairLock& lock) {
   const std::uint32_t receives = LocalConnection::receives_of(parts_);
   inbox_ = LocalConnection::make_inbox(parts_, receives);
   if (!inbox_.valid()) return stay_on_tcp("there is no shared memory", lock);
-  agreement_.emplace(channel_, active_, inbox_, receives, parts_.context.grants(),
-                     parts_.context.device().peer_processes(), parts_.shared.offered);
+  agreement_ = std::make_unique<LocalAgreement>(
+      channel_, active_, inbox_, receives, parts_.context.grants(),
+      parts_.context.device().peer_processes(), parts_.shared.offered);
   if (agreement_->begin() == LocalAgreement::State::refused) {
     return stay_on_tcp(agreement_->refusal(), lock);
   }
@@ -96,11 +97,11 @@ void LocalCarrier::leave_tcp(QueuePairLock& lock) {
   // connection.
   if (!stream_->confirmed()) parts_.notices.ready = true;
   parts_.notices.ended = false;  // of the stream: see drive_agreement()
-  socket_ = stream_->release_socket(lock);
+  socket_ = std::make_unique<StreamSocket>(stream_->release_socket(lock));
   stream_.reset();
   ProcessPairs& pairs = parts_.context.device().process_pairs();
   const pid_t process = peer.process->pid();
-  if (active_) pairs.met(process, channel_, socket_.ends().remote);
+  if (active_) pairs.met(process, channel_, socket_->ends().remote);
   auto wire = std::make_unique<ChannelWire>(pairs, std::move(channel_), std::move(inbox_),
                                             std::move(peer.inbox), process);
   link_ = std::make_unique<Link>(
@@ -119,13 +120,12 @@ void LocalCarrier::start_in_pair(QueuePairLock& lock) {
   // The serving end sends them only below, and note_carrier() closes them.
   const SharedFiles offered = std::move(parts_.shared.offered);
   (void)parts_.note_carrier({.name = "same-host", .reason = {}});
-  LocalConnection::prepare(parts_, pair_.own());
-  pair_.serve(driver_.queue_pair);
-  LocalConnection::Peer peer{.process = pair_.process(), .receives = pair_.peer_receives()};
-  if (active_) parts_.shared.received = pair_.take_files();
-  auto wire = std::make_unique<PairWire>(std::move(pair_));
-  PairEnd& end = wire->end();
-  link_ = std::make_unique<Link>(parts_, std::move(wire), std::move(peer));
+  PairEnd& end = pair_->end();
+  LocalConnection::prepare(parts_, end.own());
+  end.serve(driver_.queue_pair);
+  LocalConnection::Peer peer{.process = end.process(), .receives = end.peer_receives()};
+  if (active_) parts_.shared.received = end.take_files();
+  link_ = std::make_unique<Link>(parts_, std::move(pair_), std::move(peer));
   open_link();
   if (active_) {
     link_->connection.wake();
