@@ -22,8 +22,8 @@ int errno_of(Reason reason) {
 // A rejection has a type of its own, because the peer's program may have given its reason as
 // private data.
 void ConnectFailure::raise() const {
-  if (rejected) throw Rejected(error, text, private_data, detail);
-  throw Error(error, text, detail);
+  if (rejected) throw Rejected(error, report->text, report->private_data, report->detail);
+  throw Error(error, report->text, report->detail);
 }
 
 // --- Starting ------------------------------------------------------------------------------------
@@ -208,8 +208,9 @@ void Connector::rejected(const verbs::ConnectionEvent& event) {
   auto parsed = StreamGreeting::parse(event.private_data());
   auto* peer = std::get_if<StreamGreeting>(&parsed);
   failure_.rejected = true;
+  failure_.report = std::make_unique<ConnectFailure::Report>();
   if (peer && peer->type == GreetingType::refusal) {
-    failure_.private_data = std::move(peer->private_data);
+    failure_.report->private_data = std::move(peer->private_data);
     fail(errno_of(peer->reason()),
          fmt::format("{} refuses the stream: {}", id_->peer_address(), to_string(peer->reason())));
     return;
@@ -229,8 +230,9 @@ void Connector::fail(int error, const std::string& text, ErrorDetail detail) {
   }
   phase_ = Phase::over;
   failure_.error = error;
-  failure_.text = text;
-  failure_.detail = std::move(detail);
+  if (!failure_.report) failure_.report = std::make_unique<ConnectFailure::Report>();
+  failure_.report->text = text;
+  failure_.report->detail = std::move(detail);
 }
 
 // An identifier that was never connected has nothing to disconnect; its destruction ends the

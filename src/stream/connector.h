@@ -32,11 +32,14 @@ struct PendingRequest {
 
 // Why a stream could not be connected.
 struct ConnectFailure {
-  int error = 0;  // an errno; 0: there is no failure
-  std::string text;
-  bool rejected = false;                // by the peer, with this private data
-  std::vector<std::byte> private_data;  // of the peer's program
-  ErrorDetail detail{};
+  int error = 0;          // an errno; 0: there is no failure
+  bool rejected = false;  // by the peer
+  struct Report {
+    std::string text;
+    std::vector<std::byte> private_data;  // of the peer's program, if it has rejected
+    ErrorDetail detail{};
+  };
+  std::unique_ptr<Report> report;  // null: there is no failure
 
   // Throws Rejected or Error.
   [[noreturn]] void raise() const;

@@ -79,11 +79,13 @@ void DataChannel::open_flow(const StreamGreeting& peer, std::uint8_t variant) {
 // the receives of many messages. FlowControl promises these to the peer there, so they are posted
 // before.
 bool DataChannel::poll_queue() {
-  const bool any = transport_->queue().for_each(
-                       [this](const verbs::Completion& completion) { handle(completion); }) > 0;
+  SpentReceives spent;
+  const bool any =
+      transport_->queue().for_each(
+          [&](const verbs::Completion& completion) { handle(completion, spent); }) > 0;
   if (!any) return false;
   if (std::exchange(succeeded_, false)) keepalive_.received(steady_now());
-  post_spent_receives();
+  post_spent_receives(spent);
   send_control();
   return true;
 }
@@ -95,7 +97,7 @@ bool DataChannel::poll() {
   return look() || completed;
 }
 
-void DataChannel::handle(const verbs::Completion& completion) {
+void DataChannel::handle(const verbs::Completion& completion, SpentReceives& spent) {
   if (completion.ok()) {
     succeeded_ = true;
   } else {
@@ -105,7 +107,7 @@ void DataChannel::handle(const verbs::Completion& completion) {
   const RequestId request = RequestId::decode(completion.id());
   switch (request.kind) {
     case RequestId::Kind::receive:
-      if (completion.ok()) received(completion, request.number);
+      if (completion.ok()) received(completion, request.number, spent);
       break;
     case RequestId::Kind::data:
       flow_->sent(request.number);
@@ -123,7 +125,8 @@ void DataChannel::handle(const verbs::Completion& completion) {
 }
 
 // Checks the form of a message and counts it. The receive is posted again later in the same poll().
-void DataChannel::received(const verbs::Completion& completion, std::uint32_t slot) {
+void DataChannel::received(const verbs::Completion& completion, std::uint32_t slot,
+                           SpentReceives& spent) {
   const auto immediate = completion.immediate();
   const bool by_immediate = transport_->variant() == Variant::immediate;
   if (immediate.has_value() != by_immediate ||
@@ -135,8 +138,8 @@ void DataChannel::received(const verbs::Completion& completion, std::uint32_t sl
   std::optional<std::uint32_t> bytes;
   if (by_immediate) bytes = completion.size_bytes();
   // Receives are posted in batches: one call of the device for many of them.
-  if (spent_count_ == spent_.size()) post_spent_receives();
-  spent_[spent_count_++] = slot;
+  if (spent.count == spent.slots.size()) post_spent_receives(spent);
+  spent.slots[spent.count++] = slot;
   // Only a peer that was offered memory may announce that it places bytes there.
   const bool expected = reader_ || is_update(word) || kind_of(word) != Kind::place;
   if (!expected || !flow_->received(word, bytes)) {
@@ -148,8 +151,8 @@ void DataChannel::received(const verbs::Completion& completion, std::uint32_t sl
   handle_word(word);
 }
 
-void DataChannel::post_spent_receives() {
-  const auto slots = std::span(spent_).first(std::exchange(spent_count_, 0));
+void DataChannel::post_spent_receives(SpentReceives& spent) {
+  const auto slots = std::span(spent.slots).first(std::exchange(spent.count, 0));
   if (const int failed = transport_->post_receives(slots)) break_off(failed);
 }
 

@@ -115,9 +115,15 @@ class DataChannel {
   [[nodiscard]] const Statistics& statistics() const { return statistics_; }
 
  private:
-  void handle(const verbs::Completion& completion);
-  void received(const verbs::Completion& completion, std::uint32_t slot);
-  void post_spent_receives();
+  // Slots of messages that were counted, whose receives are not posted again yet.
+  struct SpentReceives {
+    std::array<std::uint32_t, Transport::max_receives_at_once> slots;
+    std::size_t count = 0;
+  };
+
+  void handle(const verbs::Completion& completion, SpentReceives& spent);
+  void received(const verbs::Completion& completion, std::uint32_t slot, SpentReceives& spent);
+  void post_spent_receives(SpentReceives& spent);
   void handle_word(std::uint32_t word);
   void handle_wake(std::uint32_t word);
   bool poll_queue();
@@ -147,9 +153,6 @@ class DataChannel {
   Maps peer_maps_;   // buffers of the peer that this side may write to
   KeepaliveTimer keepalive_;
   Statistics statistics_;
-  // Slots of messages that were counted, whose receives are not posted again yet.
-  std::array<std::uint32_t, Transport::max_receives_at_once> spent_{};
-  std::size_t spent_count_ = 0;
   bool succeeded_ = false;  // something has succeeded during this poll()
   int error_ = 0;
   bool violated_ = false;
