@@ -105,7 +105,9 @@ void StreamThread::wake_at(Token token, Clock::time_point when) {
   bool first;
   {
     const std::lock_guard lock(mutex_);
-    first = times_.emplace(when, token) == times_.begin();
+    // Two steps: the order of both sides of a comparison is not specified.
+    const auto added = times_.emplace(when, token);
+    first = added == times_.begin();
   }
   // The thread computes its timeout anew.
   if (first) wake_.signal();  // otherwise the thread wakes up early enough
