@@ -60,6 +60,7 @@ DataChannel::~DataChannel() {
 void DataChannel::open_transport(const verbs::Id& id, const Options& options) {
   transport_.emplace(id, options);
   peer_maps_.resize(options.mapped_buffers);
+  if (id.context().backend() == verbs::Backend::embedded) idle_rings_.enable();
 }
 
 // The rows of our own mappings are limited by the table of the peer.
@@ -80,9 +81,8 @@ void DataChannel::open_flow(const StreamGreeting& peer, std::uint8_t variant) {
 // before.
 bool DataChannel::poll_queue() {
   SpentReceives spent;
-  const bool any =
-      transport_->queue().for_each(
-          [&](const verbs::Completion& completion) { handle(completion, spent); }) > 0;
+  const bool any = transport_->queue().for_each(
+                       [&](const verbs::Completion& completion) { handle(completion, spent); }) > 0;
   if (!any) return false;
   if (std::exchange(succeeded_, false)) keepalive_.received(steady_now());
   post_spent_receives(spent);
@@ -317,6 +317,7 @@ std::size_t DataChannel::send_piece(Lock& lock, Gather& from, std::size_t max) {
   grow_if_full();
   const Piece piece = flow_->take(clamp_to_32_bits(max));
   if (piece.bytes == 0) return 0;
+  idle_rings_.note_use(piece.from + piece.bytes);
   // The piece is reserved, so no other call touches these bytes of the ring without the lock.
   copy_unlocked(lock, piece.bytes,
                 [&] { from.copy(transport_->send_ring().subspan(piece.from, piece.bytes)); });
@@ -343,6 +344,7 @@ std::size_t DataChannel::place_piece(Lock& lock, Gather& from, std::size_t max) 
   const Piece piece = flow_->take_placed(clamp_to_32_bits(max), grown);
   if (grown) writer_->note_growth();
   if (piece.bytes == 0) return 0;
+  idle_rings_.note_use(piece.to + piece.bytes);
   copy_unlocked(lock, piece.bytes,
                 [&] { from.copy(writer_->ring().subspan(piece.to, piece.bytes)); });
   writer_->publish(piece.bytes);
@@ -383,6 +385,7 @@ std::size_t DataChannel::write_mapped(std::span<const std::byte> from, const ver
                                       std::size_t done) {
   const Piece piece = flow_->take_mapped(clamp_to_32_bits(from.size() - done));
   if (piece.bytes == 0) return 0;
+  idle_rings_.note_use(piece.from + piece.bytes);
   std::ranges::copy(from.subspan(done, piece.bytes),
                     transport_->send_ring().subspan(piece.from, piece.bytes).begin());
   if (const int error = transport_->post_mapped_write(piece, to.slice(done, piece.bytes))) {
@@ -456,6 +459,22 @@ void DataChannel::read(std::uint32_t bytes) {
   if (!flow_->peer_places() || !enough || !reader_->writer_waits()) return;
   flow_->wake_peer(Wake::room);
   send_control();
+}
+
+// --- Memory --------------------------------------------------------------------------------------
+
+// A call that copies without the lock has taken its bytes, so that the ring is not empty.
+void DataChannel::give_back_pages() {
+  if (!flow_ || error_ != 0 || is_inherited() || !idle_rings_.is_quiet(statistics_.bytes_sent))
+    return;
+  if (writer_ && flow_->is_placing()) {
+    look_for_room();
+    if (flow_->peer_used() > 0) return;
+    writer_->give_back_pages(IdleRings::kept_bytes);
+  }
+  if (flow_->own_used() > 0) return;
+  transport_->give_back_send_pages(IdleRings::kept_bytes);
+  idle_rings_.given_back();
 }
 
 // --- The end -------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@
 #include "stream/changes.h"
 #include "stream/flow_control.h"
 #include "stream/greeting_wire.h"
+#include "stream/idle_rings.h"
 #include "stream/keepalive_timer.h"
 #include "stream/maps.h"
 #include "stream/pieces.h"
@@ -107,6 +108,12 @@ class DataChannel {
   [[nodiscard]] bool is_violated() const { return violated_; }
   void break_off(int error);
 
+  // --- Memory
+  [[nodiscard]] IdleRings& idle_rings() { return idle_rings_; }
+  // Gives the pages of the rings back that this side writes to, if they are empty and nothing was
+  // sent since IdleRings::plan().
+  void give_back_pages();
+
   [[nodiscard]] Maps& local_maps() { return local_maps_; }
   [[nodiscard]] const Maps& peer_maps() const { return peer_maps_; }
   [[nodiscard]] KeepaliveTimer& keepalive() { return keepalive_; }
@@ -152,6 +159,7 @@ class DataChannel {
   Maps local_maps_;  // buffers of this side that the peer may write to
   Maps peer_maps_;   // buffers of the peer that this side may write to
   KeepaliveTimer keepalive_;
+  IdleRings idle_rings_;
   Statistics statistics_;
   bool succeeded_ = false;  // something has succeeded during this poll()
   int error_ = 0;

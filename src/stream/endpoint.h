@@ -101,6 +101,8 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
   void process_connection_events();
   void handle(const verbs::ConnectionEvent& event);
   void check_keepalive();
+  void check_idle_rings();
+  void plan_idle_check();
   void arm();
   [[nodiscard]] bool needs_thread() const;
   [[nodiscard]] WakeBy wake_for_bytes() const;

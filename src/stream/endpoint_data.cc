@@ -86,6 +86,7 @@ Transfer Endpoint::send_all(Lock& lock, std::size_t bytes, const Deadline& deadl
   }
   if (done == 0 && bytes > 0) return refuse_send();
   send_refused_ = done < bytes;
+  if (channel_.idle_rings().wants_check()) plan_idle_check();
   leave();
   return {TransferStatus::ok, done, 0};
 }

@@ -97,6 +97,19 @@ void Endpoint::check_keepalive() {
   if (const auto next = timer.next_check(*options_.keepalive, now)) registration_.wake_at(*next);
 }
 
+void Endpoint::check_idle_rings() {
+  IdleRings& rings = channel_.idle_rings();
+  if (!rings.is_planned() || !rings.due(steady_now())) return;
+  channel_.give_back_pages();
+  if (rings.wants_check()) plan_idle_check();
+}
+
+// Out of line: a stream that sends without pause comes here once in a second.
+void Endpoint::plan_idle_check() {
+  if (connector_.phase() != Phase::open || closed_ || channel_.error() != 0) return;
+  registration_.wake_at(channel_.idle_rings().plan(steady_now(), channel_.statistics().bytes_sent));
+}
+
 // --- Which thread polls --------------------------------------------------------------------------
 
 // Without an observer and without anything to send, the next call of the program polls soon enough.
@@ -141,6 +154,7 @@ void Endpoint::on_io() noexcept {
     process();
     process_connection_events();
     check_keepalive();
+    check_idle_rings();
     leave();
   } catch (const Error& error) {
     connector_.fail(error.error_number(), verbs::detail::without_cause(error), error.detail());

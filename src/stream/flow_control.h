@@ -149,6 +149,7 @@ class FlowControl {
   // --- State, for tests and statistics
   [[nodiscard]] std::uint32_t peer_free() const { return peer_ring_.free_bytes(); }
   [[nodiscard]] std::uint32_t peer_used() const { return peer_ring_.used_bytes(); }
+  [[nodiscard]] std::uint32_t own_used() const { return own_ring_.used_bytes(); }
   [[nodiscard]] std::uint32_t receive_part_bytes() const { return receive_part_bytes_; }
   [[nodiscard]] std::uint32_t peer_credits() const { return peer_credits_; }
   [[nodiscard]] const FlowSizes& sizes() const { return sizes_; }

@@ -90,6 +90,15 @@ std::optional<RingMemory> RingMemory::open(Descriptor file, std::size_t bytes) {
   return memory;
 }
 
+// madvise(2): MADV_REMOVE takes the pages out of the file.
+void RingMemory::give_back(std::size_t from, std::size_t to, bool shared) const {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t first = (from + page - 1) / page * page;
+  const std::size_t end = to / page * page;
+  if (first >= end) return;
+  (void)madvise(bytes_.data() + first, end - first, shared ? MADV_REMOVE : MADV_DONTNEED);
+}
+
 RingMemory::~RingMemory() {
   if (!bytes_.empty()) munmap(bytes_.data(), bytes_.size());
 }

@@ -34,6 +34,10 @@ class RingMemory {
   }
 
   [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
+  // Gives the pages that lie between these offsets back to the kernel; they are zero afterwards, in
+  // each process that maps them. `shared`: it is memory of a file. Where the kernel refuses,
+  // nothing changes.
+  void give_back(std::size_t from, std::size_t to, bool shared) const;
 
  private:
   RingMemory() = default;

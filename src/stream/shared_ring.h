@@ -116,6 +116,11 @@ class SharedRingWriter {
   void publish(std::uint32_t bytes);
   // Bytes that the peer has read since the last call. Nothing: its counter is impossible.
   [[nodiscard]] std::optional<std::uint32_t> take_room();
+  // Gives the pages behind the first `kept` bytes of the ring back to the kernel. Only while the
+  // ring is empty, so that the reader reads none of them.
+  void give_back_pages(std::uint32_t kept) const {
+    memory_.give_back(ring_offset + kept, ring_offset + ring_bytes_, true);
+  }
   // Whether take_room() would return anything but 0.
   [[nodiscard]] bool room_waits() const;
   // Wakes the reader if it waits for its bell. Returns whether it waits for a message instead,

@@ -68,6 +68,11 @@ class Transport {
     return immediate_ ? Variant::immediate : Variant::write_and_send;
   }
 
+  // Gives the pages behind the first `kept` bytes of the send ring back to the kernel. Only while
+  // nothing of it is under way, and where no adapter has registered it.
+  void give_back_send_pages(std::uint32_t kept) const {
+    local_memory_.give_back(kept, sizes_.send_ring, false);
+  }
   [[nodiscard]] std::span<std::byte> send_ring() const {
     return local_.elements().first(sizes_.send_ring);
   }

@@ -140,6 +140,25 @@ TEST(SharedRing, ARingGrowsToItsFullSizeWhenNothingIsRead) {
   while (way.got < 100) way.read(100);
 }
 
+// Positions go on, and only bytes that were read are lost.
+TEST(SharedRing, PagesThatWereGivenBackAreUsedAgain) {
+  constexpr std::uint32_t ring = 256 * 1024;
+  Direction direction(ring, 4096);
+  for (int round = 0; round < 3; ++round) {
+    for (std::uint32_t done = 0; done < 2 * ring; done += 1000) {
+      ASSERT_EQ(direction.send(1000) > 0, true);
+      ASSERT_TRUE(direction.look());
+      while (direction.to.readable() > 0) direction.read(1000);
+      ASSERT_TRUE(direction.take_room());
+    }
+    ASSERT_EQ(direction.from.peer_used(), 0U);
+    direction.writer.ring()[ring / 2] = std::byte{1};
+    direction.writer.give_back_pages(8192);
+    EXPECT_EQ(direction.writer.ring()[ring / 2], std::byte{0});
+    EXPECT_NE(direction.counters().written, 0U) << "the counters stay";
+  }
+}
+
 TEST(SharedRing, AWriterThatPublishesImpossibleCountsIsFound) {
   // Ten bytes have arrived, and 54 are free.
   for (const std::uint64_t hostile :

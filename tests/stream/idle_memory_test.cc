@@ -1,0 +1,79 @@
+// The pages of rings that were used are given back once the stream is idle.
+#include <poll.h>
+
+#include <chrono>
+#include <fstream>
+#include <future>
+#include <string>
+
+#include "stream/sides.h"
+
+namespace weft::stream {
+namespace {
+
+// Of the rings in shared memory of this process, in KiB: proc_pid_smaps(5).
+std::size_t resident_ring_kib() {
+  std::ifstream maps("/proc/self/smaps");
+  std::size_t sum = 0;
+  bool ring = false;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.starts_with("Rss:")) {
+      if (ring) sum += std::stoul(line.substr(line.find(':') + 1));
+    } else if (line[0] < 'A' || line[0] > 'Z') {
+      ring = line.find("memfd:weft-ring") != std::string::npos;
+    }
+  }
+  return sum;
+}
+
+void transfer(Sides& sides, std::size_t size, std::uint64_t seed) {
+  const auto bytes = test::pattern(size, seed);
+  auto got = std::async(std::launch::async, [&] { return receive_all(*sides.passive, size); });
+  EXPECT_EQ(sides.active.send(bytes, test_timeout).bytes, size);
+  EXPECT_EQ(got.get(), bytes);
+}
+
+bool becomes_at_most(std::size_t kib) {
+  const auto end = std::chrono::steady_clock::now() + test_timeout;
+  while (resident_ring_kib() > kib) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    poll(nullptr, 0, 10);
+  }
+  return true;
+}
+
+// The first bytes of the ring stay in both mappings, and so do the counters.
+TEST(IdleMemory, AGrownRingIsGivenBackAndUsedAgain) {
+  Sides sides;
+  const std::size_t before = resident_ring_kib();
+  for (std::uint64_t round = 0; round < 3; ++round) {
+    // The first bytes may be messages.
+    transfer(sides, 1000, round);
+    transfer(sides, std::size_t{6} << 20, round);
+    if (sides.active.statistics().placed_bytes_sent == 0) {
+      GTEST_SKIP() << "the ends do not share memory";
+    }
+    EXPECT_TRUE(becomes_at_most(before + std::size_t{2} * 40)) << resident_ring_kib();
+  }
+}
+
+// What the peer has not read must stay.
+TEST(IdleMemory, BytesThatWereNotReadStay) {
+  Sides sides;
+  transfer(sides, 1000, 1);
+  transfer(sides, std::size_t{4} << 20, 2);
+  if (sides.active.statistics().placed_bytes_sent == 0) {
+    GTEST_SKIP() << "the ends do not share memory";
+  }
+  const auto bytes = test::pattern(std::size_t{300} * 1024, 3);
+  ASSERT_EQ(sides.active.send(bytes, test_timeout).bytes, bytes.size());
+  // Another stream becomes idle later than this one.
+  Sides other;
+  transfer(other, 1000, 1);
+  transfer(other, std::size_t{4} << 20, 2);
+  EXPECT_TRUE(becomes_at_most(resident_ring_kib() - 512));
+  EXPECT_EQ(receive_all(*sides.passive, bytes.size()), bytes);
+}
+
+}  // namespace
+}  // namespace weft::stream
