@@ -251,9 +251,10 @@ void DataChannel::start_placing() {
   auto [file, bell] = transport_->take_peer_memory(pending);
   if (pending) return;
   if (file.valid()) {
-    writer_ =
-        SharedRingWriter::open(std::move(file), std::move(bell), flow_->sizes().peer_ring_bytes,
-                               static_cast<std::uint32_t>(local_maps_.size()));
+    const FlowSizes& sizes = flow_->sizes();
+    writer_ = SharedRingWriter::open(std::move(file), std::move(bell), sizes.peer_ring_bytes,
+                                     shared_ring_bytes(sizes.peer_ring_bytes, local_maps_.size(),
+                                                       sizes.peer_receives + control_receives));
   }
   may_place_ = false;
 }
@@ -314,6 +315,7 @@ std::size_t DataChannel::send_piece(Lock& lock, Gather& from, std::size_t max) {
   if (may_place_) start_placing();
   if (writer_ && !flow_->is_placing()) announce_placing();
   if (flow_->is_placing()) return place_piece(lock, from, max);
+  if (!need_send_memory()) return 0;
   grow_if_full();
   const Piece piece = flow_->take(clamp_to_32_bits(max));
   if (piece.bytes == 0) return 0;
@@ -328,6 +330,17 @@ std::size_t DataChannel::send_piece(Lock& lock, Gather& from, std::size_t max) {
   }
   count_sent(piece.bytes);
   return piece.bytes;
+}
+
+// False, with the error of the stream set, where there is no memory to send from.
+bool DataChannel::need_send_memory() {
+  if (transport_->has_send_memory()) return true;
+  try {
+    transport_->make_send_memory();
+  } catch (const Error& error) {
+    break_off(error.error_number());
+  }
+  return transport_->has_send_memory();
 }
 
 // The bytes go straight into the peer's ring, and the peer learns of them by the counter.
@@ -383,6 +396,7 @@ std::size_t DataChannel::send_registered(Lock& lock, const verbs::LocalSlice& fr
 
 std::size_t DataChannel::write_mapped(std::span<const std::byte> from, const verbs::RemoteSlice& to,
                                       std::size_t done) {
+  if (!need_send_memory()) return 0;
   const Piece piece = flow_->take_mapped(clamp_to_32_bits(from.size() - done));
   if (piece.bytes == 0) return 0;
   idle_rings_.note_use(piece.from + piece.bytes);
@@ -398,7 +412,7 @@ std::size_t DataChannel::write_mapped(std::span<const std::byte> from, const ver
 
 int DataChannel::send_row(std::uint32_t row, const Mapping& mapping) {
   const auto bytes = mapping.to_row().to_bytes();
-  const int error = transport_->post_row(row, bytes);
+  const int error = need_send_memory() ? transport_->post_row(row, bytes) : error_;
   if (error != 0) {
     flow_->sent(0);
     break_off(error);

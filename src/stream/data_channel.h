@@ -145,6 +145,7 @@ class DataChannel {
   void read(std::uint32_t bytes);
   std::size_t place_piece(Lock& lock, Gather& from, std::size_t max);
   void grow_if_full();
+  bool need_send_memory();
   void violated();
 
   Changes& changed_;

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <span>
 
+#include "stream/word_wire.h"
 #include "weft/verbs/slice.hpp"
 
 namespace weft::stream::detail {
@@ -28,6 +29,11 @@ inline constexpr std::uint32_t row_bytes = 32;
 // The size of a ring and its table.
 [[nodiscard]] constexpr std::uint64_t region_bytes(std::uint32_t ring_bytes, std::uint32_t rows) {
   return table_offset(ring_bytes) + std::uint64_t{rows} * row_bytes;
+}
+// Behind them are words for the receives of the owner, which only it uses.
+[[nodiscard]] constexpr std::uint64_t owned_bytes(std::uint32_t ring_bytes, std::uint32_t rows,
+                                                  std::uint32_t receives) {
+  return region_bytes(ring_bytes, rows) + std::uint64_t{receives} * word_bytes;
 }
 
 struct MapRow {

@@ -48,18 +48,19 @@ unsigned fork_generation() {
 }
 
 // The counters are not part of the registered ring: a peer that writes by RDMA cannot reach them.
-// The size is never that of the earlier layout, which had them on a page behind the ring: an end
-// that knows only that one refuses the memory, and data go on as messages.
-std::size_t shared_ring_bytes(std::uint32_t ring_bytes, std::uint32_t rows) {
-  return ring_offset + to_size(region_bytes(ring_bytes, rows));
+// The size is never that of an earlier layout: an end that knows only such a one refuses the
+// memory, and data go on as messages.
+std::size_t shared_ring_bytes(std::uint32_t ring_bytes, std::uint32_t rows,
+                              std::uint32_t receives) {
+  return ring_offset + to_size(owned_bytes(ring_bytes, rows, receives));
 }
 
 // --- Writing -------------------------------------------------------------------------------------
 
 std::optional<SharedRingWriter> SharedRingWriter::open(Descriptor file, Descriptor bell,
                                                        std::uint32_t ring_bytes,
-                                                       std::uint32_t rows) {
-  auto memory = RingMemory::open(std::move(file), shared_ring_bytes(ring_bytes, rows));
+                                                       std::size_t file_bytes) {
+  auto memory = RingMemory::open(std::move(file), file_bytes);
   if (!memory) return std::nullopt;
   return SharedRingWriter(std::move(*memory), std::move(bell), ring_bytes);
 }

@@ -50,7 +50,9 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 // The memory begins with the counters, and the ring follows at once: an idle stream uses few bytes
 // of its ring, so both lie on one page.
 inline constexpr std::size_t ring_offset = sizeof(RingCounters);
-[[nodiscard]] std::size_t shared_ring_bytes(std::uint32_t ring_bytes, std::uint32_t rows);
+// `receives`: all that the owner posts, those for control messages included.
+[[nodiscard]] std::size_t shared_ring_bytes(std::uint32_t ring_bytes, std::uint32_t rows,
+                                            std::uint32_t receives);
 
 // How often this process descends by fork(2) from the one that called it first. A child has the
 // mappings of its parent, and must not change them: they belong to the parent's streams.
@@ -99,11 +101,11 @@ class WakeRequest {
 // The side that copies bytes into the peer's ring. Not thread-safe.
 class SharedRingWriter {
  public:
-  // `file`: the memory of the peer's ring, whose size and table are those of its greeting. `bell`:
-  // the peer's, if it has one. Nothing if the memory is not as it must be, or cannot be mapped.
+  // `file`: the memory of the peer's ring, of `file_bytes` by its greeting. `bell`: the peer's, if
+  // it has one. Nothing if the memory is not as it must be, or cannot be mapped.
   [[nodiscard]] static std::optional<SharedRingWriter> open(Descriptor file, Descriptor bell,
                                                             std::uint32_t ring_bytes,
-                                                            std::uint32_t rows);
+                                                            std::size_t file_bytes);
   // Starts writing. Call it once, before the message that makes the peer look. `sent` and `unread`:
   // bytes that messages have carried, and of these the ones that the peer has not returned.
   void start(std::uint64_t sent, std::uint32_t unread);

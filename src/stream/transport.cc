@@ -103,10 +103,9 @@ std::uint32_t ring_bytes(std::uint32_t buffer_bytes, const Options& options,
   return std::max(buffer_bytes, options.growth_bytes.value_or(unasked));
 }
 
-RingMemory make_receive_memory(const verbs::Id& id, std::uint32_t ring, std::uint32_t rows,
-                               Descriptor& file) {
-  if (may_share_memory(id)) return RingMemory::make_shared(shared_ring_bytes(ring, rows), file);
-  return RingMemory(to_size(region_bytes(ring, rows)));
+RingMemory make_receive_memory(const verbs::Id& id, std::size_t bytes, Descriptor& file) {
+  return may_share_memory(id) ? RingMemory::make_shared(ring_offset + bytes, file)
+                              : RingMemory(bytes);
 }
 
 ibv_qp_cap capacity(const Options& options) {
@@ -125,8 +124,10 @@ Transport::Sizes Transport::sizes_of(const Options& options, const verbs::Contex
   sizes.send_ring = ring_bytes(options.send_buffer_bytes, options, context);
   sizes.receive_ring = ring_bytes(options.receive_buffer_bytes, options, context);
   sizes.rows_at = to_size(table_offset(sizes.send_ring));
-  sizes.slots_at = sizes.rows_at + std::size_t{max_rows} * row_bytes;
-  sizes.local = sizes.slots_at + std::size_t{receives_of(options)} * word_bytes;
+  sizes.send = sizes.rows_at + std::size_t{max_rows} * row_bytes;
+  sizes.slots_at = to_size(region_bytes(sizes.receive_ring, options.mapped_buffers));
+  sizes.receive =
+      to_size(owned_bytes(sizes.receive_ring, options.mapped_buffers, receives_of(options)));
   return sizes;
 }
 
@@ -138,14 +139,11 @@ Transport::Transport(const verbs::Id& id, const Options& options)
       channel_(id.context().create_channel()),
       queue_(id.context().create_completion_queue(
           static_cast<int>(sends_of(options_) + receives_of(options_)), {.channel = &channel_})),
-      local_memory_(sizes_.local),
-      receive_memory_(
-          make_receive_memory(id, sizes_.receive_ring, options.mapped_buffers, receive_file_)),
-      local_(domain_.register_memory(local_memory_.bytes())),
-      receive_ring_(domain_.register_memory(receive_memory_.bytes().last(to_size(region_bytes(
-                                                sizes_.receive_ring, options.mapped_buffers))),
+      receive_memory_(make_receive_memory(id, sizes_.receive, receive_file_)),
+      receive_ring_(domain_.register_memory(receive_memory_.bytes().last(sizes_.receive),
                                             verbs::Access::remote_write)),
       queue_pair_(id.create_queue_pair(domain_, queue_, queue_, capacity(options_))) {
+  if (!may_share_memory(id)) make_send_memory();
   // All receives are posted before the peer can know the queue pair: rdma_connect(3) and
   // rdma_accept(3) come later.
   std::vector<std::uint32_t> slots(receives_of(options_));
@@ -219,13 +217,18 @@ std::uint8_t Transport::part_log2() const {
 
 // --- Memory --------------------------------------------------------------------------------------
 
-verbs::LocalSlice Transport::slot(std::uint32_t number) const {
-  return local_.slice(sizes_.slots_at + std::size_t{number} * word_bytes, word_bytes);
+void Transport::make_send_memory() {
+  RingMemory memory(sizes_.send);
+  auto region = domain_.register_memory(memory.bytes());
+  send_.emplace(std::move(memory), std::move(region));
+}
+
+std::size_t Transport::slot_at(std::uint32_t number) const {
+  return sizes_.slots_at + std::size_t{number} * word_bytes;
 }
 
 std::uint32_t Transport::word_in(std::uint32_t slot) const {
-  const auto bytes = local_.elements().subspan(sizes_.slots_at + std::size_t{slot} * word_bytes);
-  return word_from_bytes(bytes.first<word_bytes>());
+  return word_from_bytes(receive_ring_.elements().subspan(slot_at(slot)).first<word_bytes>());
 }
 
 std::span<const std::byte> Transport::row(std::uint32_t number) const {
@@ -239,9 +242,10 @@ int Transport::post_receives(std::span<const std::uint32_t> slots) {
   auto batch = queue_pair_.receive_batch<max_receives_at_once>();
   for (const std::uint32_t number : slots) {
     const std::uint64_t id = RequestId{RequestId::Kind::receive, number}.encode();
-    if (batch.receive(slot(number), id)) continue;
+    const verbs::LocalSlice slot = receive_ring_.slice(slot_at(number), word_bytes);
+    if (batch.receive(slot, id)) continue;
     if (const int failed = batch.submit()) return failed;
-    (void)batch.receive(slot(number), id);  // fits: the batch is empty
+    (void)batch.receive(slot, id);  // fits: the batch is empty
   }
   return batch.submit();
 }
@@ -272,31 +276,30 @@ int Transport::post_data(const verbs::LocalSlice& bytes, std::uint32_t to,
 }
 
 int Transport::post_control(std::uint32_t word) {
-  return post_message(local_.slice(0, 0), peer_ring_.slice(0, 0), word,
-                      {RequestId::Kind::control, 0});
+  return post_message(no_bytes(), peer_ring_.slice(0, 0), word, {RequestId::Kind::control, 0});
 }
 
 int Transport::post_word(std::uint32_t word) {
-  return post_message(local_.slice(0, 0), peer_ring_.slice(0, 0), word, {RequestId::Kind::data, 0});
+  return post_message(no_bytes(), peer_ring_.slice(0, 0), word, {RequestId::Kind::data, 0});
 }
 
 // `number` is below the peer's rows, so each row has a fixed place behind the ring.
 int Transport::post_row(std::uint32_t number, std::span<const std::byte> row) {
   const std::size_t at = sizes_.rows_at + std::size_t{number} * row_bytes;
-  std::ranges::copy(row, local_.elements().begin() + static_cast<std::ptrdiff_t>(at));
-  return post_message(local_.slice(at, row_bytes),
+  std::ranges::copy(row, send_->region.elements().begin() + static_cast<std::ptrdiff_t>(at));
+  return post_message(send_->region.slice(at, row_bytes),
                       peer_table_.slice(std::uint64_t{number} * row_bytes, row_bytes),
                       encode(Kind::map, number), {RequestId::Kind::data, 0});
 }
 
 // A plain write: the peer's program is not notified, and no receive is used.
 int Transport::post_mapped_write(const Piece& piece, const verbs::RemoteSlice& to) {
-  return queue_pair_.post_write(local_.slice(piece.from, piece.bytes), to,
+  return queue_pair_.post_write(send_->region.slice(piece.from, piece.bytes), to,
                                 RequestId{RequestId::Kind::data, piece.bytes}.encode());
 }
 
 int Transport::post_probe() {
-  return queue_pair_.post_write(local_.slice(0, 0), peer_ring_.slice(0, 0),
+  return queue_pair_.post_write(no_bytes(), peer_ring_.slice(0, 0),
                                 RequestId{RequestId::Kind::probe, 0}.encode());
 }
 

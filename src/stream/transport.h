@@ -71,10 +71,14 @@ class Transport {
   // Gives the pages behind the first `kept` bytes of the send ring back to the kernel. Only while
   // nothing of it is under way, and where no adapter has registered it.
   void give_back_send_pages(std::uint32_t kept) const {
-    local_memory_.give_back(kept, sizes_.send_ring, false);
+    if (send_) send_->memory.give_back(kept, sizes_.send_ring, false);
   }
+  // Whether there is a send ring. Where the peer may share memory it is made when a message needs
+  // it: most such streams send none. make_send_memory() throws Error.
+  [[nodiscard]] bool has_send_memory() const { return send_.has_value(); }
+  void make_send_memory();
   [[nodiscard]] std::span<std::byte> send_ring() const {
-    return local_.elements().first(sizes_.send_ring);
+    return send_->region.elements().first(sizes_.send_ring);
   }
   [[nodiscard]] std::span<std::byte> receive_ring() const {
     return receive_ring_.elements().first(sizes_.receive_ring);
@@ -90,7 +94,7 @@ class Transport {
   [[nodiscard]] int post_data(const verbs::LocalSlice& bytes, std::uint32_t to,
                               std::uint32_t ring_bytes);
   [[nodiscard]] int post_piece(const Piece& piece) {
-    return post_data(local_.slice(piece.from, piece.bytes), piece.to, piece.bytes);
+    return post_data(send_->region.slice(piece.from, piece.bytes), piece.to, piece.bytes);
   }
   // Sends a word that takes a receive for data, and has no bytes.
   [[nodiscard]] int post_word(std::uint32_t word);
@@ -110,15 +114,23 @@ class Transport {
  private:
   [[nodiscard]] int post_message(const verbs::LocalSlice& bytes, const verbs::RemoteSlice& to,
                                  std::uint32_t word, const RequestId& request);
-  [[nodiscard]] verbs::LocalSlice slot(std::uint32_t number) const;
+  [[nodiscard]] std::size_t slot_at(std::uint32_t number) const;
+  [[nodiscard]] verbs::LocalSlice no_bytes() const { return receive_ring_.slice(0, 0); }
 
   // Sizes in bytes. A ring has room for its growth.
   struct Sizes {
     std::uint32_t send_ring = 0;
     std::uint32_t receive_ring = 0;
-    std::size_t rows_at = 0;   // in `local_`
-    std::size_t slots_at = 0;  // in `local_`
-    std::size_t local = 0;
+    std::size_t rows_at = 0;   // in the memory of the send ring
+    std::size_t send = 0;      // all of that
+    std::size_t slots_at = 0;  // in the memory of the receive ring
+    std::size_t receive = 0;
+  };
+  // The ring that messages are sent from, and a copy of each row of the peer's table while it is
+  // sent.
+  struct SendMemory {
+    RingMemory memory;
+    verbs::TypedRegion<std::byte> region;
   };
   [[nodiscard]] static Sizes sizes_of(const Options& options, const verbs::Context& context);
   [[nodiscard]] std::uint8_t part_log2() const;
@@ -130,13 +142,11 @@ class Transport {
   verbs::ProtectionDomain domain_;
   verbs::CompletionChannel channel_;
   verbs::CompletionQueue queue_;
-  RingMemory local_memory_;
   Descriptor receive_file_;  // of receive_memory_, until it is offered
   RingMemory receive_memory_;
-  // The ring that messages are sent from; a copy of each row of the peer's table while it is sent;
-  // a word for each receive.
-  verbs::TypedRegion<std::byte> local_;
-  // The ring that the peer writes to, and behind it our table of its mapped buffers.
+  std::optional<SendMemory> send_;
+  // The ring that the peer writes to, behind it our table of its mapped buffers, and a word for
+  // each receive.
   verbs::TypedRegion<std::byte> receive_ring_;
   verbs::QueuePair queue_pair_;
   verbs::RemoteSlice peer_ring_;

@@ -19,6 +19,11 @@ namespace weft::stream::detail {
 namespace {
 
 constexpr std::uint32_t rows = 3;
+constexpr std::uint32_t receives = 10;
+
+std::size_t file_bytes(std::uint32_t ring) {
+  return shared_ring_bytes(ring, rows, receives);
+}
 
 FlowSizes sizes_of(std::uint32_t ring, std::uint32_t part) {
   return {.send_ring_bytes = ring,
@@ -40,11 +45,11 @@ std::uint32_t random_up_to(test::Random& random, std::uint32_t most) {
 class Direction {
  public:
   Direction(std::uint32_t ring, std::uint32_t part, Descriptor bell = {})
-      : memory_(RingMemory::make_shared(shared_ring_bytes(ring, rows), file_)),
+      : memory_(RingMemory::make_shared(file_bytes(ring), file_)),
         reader(prepared(memory_.bytes().data())),
         from(sizes_of(ring, part)),
         to(sizes_of(ring, part)),
-        writer(*SharedRingWriter::open(std::move(file_), std::move(bell), ring, rows)) {
+        writer(*SharedRingWriter::open(std::move(file_), std::move(bell), ring, file_bytes(ring))) {
     const auto word = from.start_placing();
     EXPECT_TRUE(word && to.received(*word, 0));
     writer.start(0, 0);
@@ -310,10 +315,10 @@ TEST(SharedRing, EachBellThatIsRungIsCounted) {
 
 TEST(SharedRing, BytesThatWereThereBeforeTheReaderCount) {
   Descriptor file;
-  const RingMemory memory = RingMemory::make_shared(shared_ring_bytes(64, rows), file);
+  const RingMemory memory = RingMemory::make_shared(file_bytes(64), file);
   std::byte* const counters = memory.bytes().data();
   SharedRingReader::prepare(counters);
-  auto writer = SharedRingWriter::open(std::move(file), {}, 64, rows);
+  auto writer = SharedRingWriter::open(std::move(file), {}, 64, file_bytes(64));
   ASSERT_TRUE(writer);
   writer->start(0, 0);
   writer->publish(7);
@@ -329,14 +334,14 @@ TEST(SharedRing, OtherMemoryIsRefused) {
     EXPECT_EQ(fcntl(made.get(), F_ADD_SEALS, seals), 0);
     return made;
   };
-  const std::size_t bytes = shared_ring_bytes(5000, rows);
+  const std::size_t bytes = file_bytes(5000);
   const int sealed = F_SEAL_SHRINK | F_SEAL_GROW;
-  EXPECT_FALSE(SharedRingWriter::open(file(bytes, 0), {}, 5000, rows));
-  EXPECT_FALSE(SharedRingWriter::open(file(bytes, F_SEAL_GROW), {}, 5000, rows));
-  EXPECT_FALSE(SharedRingWriter::open(file(bytes - 1, sealed), {}, 5000, rows));
-  EXPECT_FALSE(SharedRingWriter::open(file(0, sealed), {}, 5000, rows));
-  EXPECT_FALSE(SharedRingWriter::open(file(bytes, sealed | F_SEAL_WRITE), {}, 5000, rows));
-  EXPECT_TRUE(SharedRingWriter::open(file(bytes, sealed), {}, 5000, rows));
+  EXPECT_FALSE(SharedRingWriter::open(file(bytes, 0), {}, 5000, bytes));
+  EXPECT_FALSE(SharedRingWriter::open(file(bytes, F_SEAL_GROW), {}, 5000, bytes));
+  EXPECT_FALSE(SharedRingWriter::open(file(bytes - 1, sealed), {}, 5000, bytes));
+  EXPECT_FALSE(SharedRingWriter::open(file(0, sealed), {}, 5000, bytes));
+  EXPECT_FALSE(SharedRingWriter::open(file(bytes, sealed | F_SEAL_WRITE), {}, 5000, bytes));
+  EXPECT_TRUE(SharedRingWriter::open(file(bytes, sealed), {}, 5000, bytes));
 }
 
 TEST(SharedRing, DataAsMessagesMayNotFollow) {
