@@ -203,6 +203,13 @@ void Connector::established(const verbs::ConnectionEvent& event) {
   phase_ = Phase::open;
 }
 
+// The connecting side opens its flow when it is established.
+bool Connector::note_arrival() {
+  if (phase_ != Phase::connecting || !channel_.is_open()) return false;
+  phase_ = Phase::open;
+  return true;
+}
+
 // A peer of this protocol rejects with a greeting that has the reason and its private data.
 void Connector::rejected(const verbs::ConnectionEvent& event) {
   auto parsed = StreamGreeting::parse(event.private_data());

@@ -77,12 +77,18 @@ class Connector {
   // For all events but the loss of the connection. Throws Error where the next step fails.
   void handle(const verbs::ConnectionEvent& event);
 
+  // Something of the peer has arrived, so the connection is established: the accepting side need
+  // not wait for the event. Returns whether that is new.
+  bool note_arrival();
+
   // --- The end
   // Ends the attempt to connect; no effect if none is in progress.
   void fail(int error, const std::string& text, ErrorDetail detail = {});
   // Disconnects once; no effect before there is anything to disconnect. Throws nothing.
   void disconnect();
   void set_over() { phase_ = Phase::over; }
+  // In a child of fork(2): the connection is the parent's.
+  void give_up_in_child() noexcept;
 
   [[nodiscard]] Phase phase() const { return phase_; }
   [[nodiscard]] bool is_connecting() const {

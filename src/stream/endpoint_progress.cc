@@ -41,6 +41,8 @@ bool Endpoint::look_for_changes() {
 }
 
 void Endpoint::note_progress() {
+  // A program that has received may send at once, as with TCP.
+  if (has_bytes_or_end() && connector_.note_arrival()) check_keepalive();
   // Disconnects at once, so that the peer stops and its program sees an error.
   if (channel_.is_violated()) connector_.disconnect();
   if (sleepers_ > 0) changed_.notify_all();

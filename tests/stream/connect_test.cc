@@ -1,4 +1,5 @@
 // Connecting, rejecting, private data, and options.
+#include <array>
 #include <future>
 
 #include "stream/greeting_wire.h"
@@ -40,6 +41,28 @@ TEST(Connecting, PrivateDataGoesBothWays) {
   EXPECT_EQ(text_of(passive.peer_private_data()), longest);
   EXPECT_EQ(active.peer_address(), test::host() + ":" + std::to_string(listener.port()));
   EXPECT_EQ(active.local_address(), passive.peer_address());
+}
+
+// As with TCP: many programs take a first send that would block for an error.
+TEST(Connecting, AProgramThatHasReceivedCanSendAtOnce) {
+  Listener listener({test::host(), 0});
+  listener.listen();
+  for (int i = 0; i < 100; ++i) {
+    Stream active;
+    active.start_connecting({test::host(), listener.port()});
+    auto request = listener.next(test_timeout);
+    ASSERT_TRUE(request);
+    auto passive = std::move(*request).accept();
+    ASSERT_TRUE(active.await_connected(test_timeout));
+    ASSERT_TRUE(active.send(bytes_of("x")).ok());
+    std::array<std::byte, 1> byte{};
+    Transfer got;
+    do {
+      got = passive.receive(byte, Deadline::now());
+    } while (got.would_block());
+    ASSERT_TRUE(got.ok());
+    ASSERT_TRUE(passive.send(bytes_of("y"), Deadline::now()).ok()) << "connection " << i;
+  }
 }
 
 TEST(Connecting, TooMuchPrivateDataIsRefusedWithTheLimit) {
