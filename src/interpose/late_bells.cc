@@ -15,15 +15,27 @@ struct Late {
   std::vector<std::weak_ptr<Socket>> sockets;
 };
 
-// Never destroyed: threads of the program may wait until the process ends.
-Late& late() {
-  static Late* const made = new Late();
-  return *made;
-}
-
+constinit std::atomic<Late*> current{nullptr};
 constinit std::atomic<bool> some{false};
 
+// Never destroyed: threads of the program may wait until the process ends.
+Late& late() {
+  Late* known = current;
+  if (!known) {
+    auto* const made = new Late();
+    if (current.compare_exchange_strong(known, made)) return *made;
+    delete made;
+  }
+  return *known;
+}
+
 }  // namespace
+
+// The parent's object is left alone: another thread may have held its lock.
+void forget_late_bells() {
+  current = nullptr;
+  some = false;
+}
 
 bool has_late_bells() {
   return some.load(std::memory_order_relaxed);

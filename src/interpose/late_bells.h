@@ -14,5 +14,7 @@ void note_late_bell(const std::weak_ptr<Socket>& socket);
 // Takes the bytes that have come meanwhile. Costs one load where none is missing.
 void drop_late_bells();
 [[nodiscard]] bool has_late_bells();
+// In the child after fork(2): the bells are the parent's.
+void forget_late_bells();
 
 }  // namespace weft::interpose

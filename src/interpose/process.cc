@@ -15,6 +15,7 @@
 #include "interpose/destinations.h"
 #include "interpose/export.h"
 #include "interpose/idle_threads.h"
+#include "interpose/late_bells.h"
 #include "interpose/process.h"
 #include "interpose/socket.h"
 #include "interpose/table.h"
@@ -104,6 +105,7 @@ void after_fork_in_child() {
   accept_thread_after_fork_in_child();
   current_count = nullptr;
   forget_idle_threads();
+  forget_late_bells();
   const auto sockets = all_sockets();
   for (const auto& [fd, socket] : take_listeners()) socket->replace_with_kernel_socket(fd);
   for (const auto& socket : sockets) socket->abandon_in_child();

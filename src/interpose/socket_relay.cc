@@ -1,6 +1,7 @@
 // A socket whose bytes the kernel carries, and what becomes of sockets at fork(2).
 #include <fcntl.h>
 
+#include <memory>
 #include <utility>
 
 #include "interpose/accept_queue.h"
@@ -60,6 +61,9 @@ void Socket::replace_with_kernel_socket(int fd) const {
 // Leaks the stream and the queue on purpose: their destructors would close connections that the
 // parent goes on with.
 void Socket::abandon_in_child() {
+  // Another thread may have held them.
+  std::construct_at(&mutex_);
+  std::construct_at(&visible_mutex_);
   new std::shared_ptr<stream::Stream>(std::move(stream_));
   new std::shared_ptr<AcceptQueue>(std::move(accept_queue_));
   switch (phase_) {

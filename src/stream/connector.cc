@@ -22,6 +22,10 @@ int errno_of(Reason reason) {
 // A rejection has a type of its own, because the peer's program may have given its reason as
 // private data.
 void ConnectFailure::raise() const {
+  // Given up in a child of fork(2), which allocates nothing for it.
+  if (!report) {
+    throw Error(error, "the stream belongs to the process that has forked this one", {});
+  }
   if (rejected) throw Rejected(error, report->text, report->private_data, report->detail);
   throw Error(error, report->text, report->detail);
 }
@@ -240,6 +244,12 @@ void Connector::fail(int error, const std::string& text, ErrorDetail detail) {
   if (!failure_.report) failure_.report = std::make_unique<ConnectFailure::Report>();
   failure_.report->text = text;
   failure_.report->detail = std::move(detail);
+}
+
+// It is no rejection, and has no text that would have to be allocated.
+void Connector::give_up_in_child() noexcept {
+  phase_ = Phase::over;
+  failure_.error = ENODEV;
 }
 
 // An identifier that was never connected has nothing to disconnect; its destruction ends the

@@ -1,6 +1,8 @@
 // The life of a stream: options, connecting, state, and the end.
 #include "stream/endpoint.h"
 
+#include <memory>
+
 #include "stream/private_data.h"
 
 namespace weft::stream::detail {
@@ -8,7 +10,10 @@ namespace weft::stream::detail {
 Endpoint::Endpoint(const Options& options)
     : options_((check(options), options)),
       connector_(options_, channel_, registration_),
-      channel_(changed_) {
+      channel_(changed_),
+      fork_handler_(this, [](void* endpoint) noexcept {
+        static_cast<Endpoint*>(endpoint)->begin_anew_in_child();
+      }) {
   options_.device = nullptr;  // the connector keeps it
 }
 
@@ -201,6 +206,26 @@ void Endpoint::close_connection() {
   changed_.notify_all();
   // Afterwards the stream thread calls this object no more.
   registration_.leave();
+}
+
+// The connection is the parent's: what belongs to it is left where it is, because a thread may have
+// been changing it, and because nothing may be written to what the parent shares with its peer. A
+// stream that was not connected is only unlocked.
+void Endpoint::begin_anew_in_child() noexcept {
+  std::construct_at(&mutex_);
+  std::construct_at(&changed_);
+  sending_ = receiving_ = false;
+  sleepers_ = 0;
+  if (connector_.phase() == Phase::idle && !connector_.id()) return;
+  std::construct_at(&send_turns_);
+  std::construct_at(&receive_turns_);
+  std::construct_at(&registration_);
+  std::construct_at(&notifier_);
+  std::construct_at(&channel_, changed_);
+  std::construct_at(&connector_, options_, channel_, registration_);
+  connector_.give_up_in_child();
+  armed_ = false;
+  viewed_bytes_ = 0;
 }
 
 // Disconnects without the end, which is a reset for the peer.

@@ -22,6 +22,7 @@
 #include "stream/connector.h"
 #include "stream/data_channel.h"
 #include "stream/event_queue_core.h"
+#include "stream/fork_handler.h"
 #include "stream/pieces.h"
 #include "stream/readiness_notifier.h"
 #include "stream/stream_thread.h"
@@ -89,6 +90,8 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
   [[nodiscard]] Statistics statistics();
 
  private:
+  void begin_anew_in_child() noexcept;
+
   using Lock = std::unique_lock<std::mutex>;
   using Clock = std::chrono::steady_clock;
   using Phase = Connector::Phase;
@@ -160,6 +163,8 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
   bool send_refused_ = false;     // the last send moved fewer bytes than it was given
   bool armed_ = false;            // the completion queue will raise an event
   int sleepers_ = 0;              // calls that wait for `changed_`
+
+  ForkHandler fork_handler_;
 };
 
 // The right to send, or to receive, which one call at a time has. Created and destroyed with the

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <optional>
 
 #include "stream/event_fd.h"
+#include "stream/fork_handler.h"
 #include "weft/stream/event_queue.hpp"
 
 namespace weft::stream::detail {
@@ -22,6 +24,9 @@ class EventQueueCore {
   std::mutex mutex_;
   std::deque<Event> events_;
   EventFd not_empty_;
+  ForkHandler fork_handler_{this, [](void* self) noexcept {
+                              std::construct_at(&static_cast<EventQueueCore*>(self)->mutex_);
+                            }};
 };
 
 // Waits until the descriptor is readable, across signals; false at the deadline. With a deadline

@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <memory>
 #include <thread>
 
 #include "base/blocked_signals.h"
@@ -36,6 +37,9 @@ constinit std::atomic<StreamThread*> the_thread{nullptr};
 StreamThread& StreamThread::instance() {
   if (SimulatedKernel* const kernel = SimulatedKernel::current()) return of_program(*kernel);
   if (StreamThread* const thread = existing()) return *thread;
+  // Another thread may hold it at fork(2).
+  [[maybe_unused]] static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { std::construct_at(&creation_mutex); });
   const std::lock_guard lock(creation_mutex);
   StreamThread* thread = existing();
   if (!thread) {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <future>
 #include <string_view>
@@ -302,6 +303,66 @@ TEST(StreamProcesses, AForkedChildGetsErrorsAndTheParentGoesOn) {
   EXPECT_EQ(status, 0);
   ASSERT_TRUE(sides.active.send(bytes_of("parent"), test_timeout).ok());
   EXPECT_EQ(text_of(receive_all(*sides.passive, 6)), "parent");
+}
+
+// Ends the child's process with 0 if `body` returns true. A child that waits for what only a thread
+// of the parent could do is ended by a signal.
+template <typename Body>
+int status_of_child(const Body& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(30);
+    _exit(body() ? 0 : 1);
+  }
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  return status;
+}
+
+TEST(StreamProcesses, AForkedChildWaitsForNoThreadOfItsParent) {
+  Sides sides;
+  std::thread reader([&] {
+    std::array<std::byte, 2> into{};
+    EXPECT_TRUE(sides.passive->receive(into, test_timeout, {.wait_all = true}).ok());
+  });
+  ASSERT_TRUE(sides.active.send(bytes_of("x"), test_timeout).ok());
+  // Once it has taken the first byte, its call has the turn to receive until the second one comes.
+  while (sides.passive->statistics().bytes_received == 0 || sides.passive->bytes_available() > 0) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(status_of_child([&] {
+              EXPECT_EQ(sides.passive->error_number(), ENODEV);
+              sides.passive.reset();
+              sides.active = Stream();
+              return true;
+            }),
+            0);
+  ASSERT_TRUE(sides.active.send(bytes_of("x"), test_timeout).ok());
+  reader.join();
+}
+
+TEST(StreamProcesses, AForkedChildTakesNoLockOfItsParent) {
+  Sides sides;
+  std::atomic<bool> ends{false};
+  std::thread busy([&] {
+    std::array<std::byte, 1> byte{};
+    while (!ends) {
+      EXPECT_TRUE(sides.active.send(bytes_of("x"), test_timeout).ok());
+      EXPECT_TRUE(sides.passive->receive(byte, test_timeout).ok());
+    }
+  });
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_EQ(status_of_child([&] {
+                std::array<std::byte, 1> byte{};
+                const bool refused = !sides.active.send(bytes_of("y"), Deadline::now()).ok();
+                const bool nothing = !sides.passive->receive(byte, Deadline::now()).ok();
+                sides.passive.reset();
+                return refused && nothing;
+              }),
+              0);
+  }
+  ends = true;
+  busy.join();
 }
 
 }  // namespace
