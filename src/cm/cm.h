@@ -119,6 +119,7 @@ class Manager {
   // this before. The id listens for such connections only and has no address. Takes the descriptor
   // in any case.
   int adopt(rdma_cm_id* listener, int connection);
+  int serve_host(rdma_cm_id* listener, bool serves);
   int accept(rdma_cm_id* id, rdma_conn_param* parameters);
   int reject(rdma_cm_id* id, const void* private_data, std::uint8_t private_data_bytes);
   int reject_ece(rdma_cm_id* id, const void* private_data, std::uint8_t private_data_bytes);

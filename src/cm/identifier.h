@@ -67,6 +67,7 @@ class Identifier final : public std::enable_shared_from_this<Identifier> {
   int listen(int backlog);
   // Listens without an address, for connections that were accepted elsewhere.
   int adopt(device::sys::Descriptor connection);
+  int serve_host(bool serves);
   int connect(ConnectParameters parameters) { return space_->connect(std::move(parameters)); }
   int establish() { return space_->establish(); }
   int accept(ConnectParameters parameters) { return space_->accept(std::move(parameters)); }

@@ -136,6 +136,10 @@ int Identifier::adopt(device::sys::Descriptor connection) {
   return state_->registry->context() ? space_->adopt(std::move(connection)) : ENODEV;
 }
 
+int Identifier::serve_host(bool serves) {
+  return state_->registry->context() ? space_->serve_host(serves) : ENODEV;
+}
+
 // One search at a time for each id.
 int Identifier::begin_addrinfo() {
   const std::lock_guard lock(state_->mutex);

@@ -150,6 +150,10 @@ int Manager::adopt(rdma_cm_id* listener, int connection) {
   return answer(Identifier::of(listener)->adopt(std::move(owned)));
 }
 
+int Manager::serve_host(rdma_cm_id* listener, bool serves) {
+  return answer(Identifier::of(listener)->serve_host(serves));
+}
+
 int Manager::accept(rdma_cm_id* id, rdma_conn_param* parameters) {
   Identifier& identifier = *Identifier::of(id);
   ConnectParameters wanted = identifier.requested_parameters();

@@ -43,6 +43,8 @@ class PortSpace {
 
   // Takes a TCP connection that was accepted elsewhere, and makes the id listen for such.
   virtual int adopt(device::sys::Descriptor /*connection*/) { return EINVAL; }
+  // Whether requests for an adopted listening socket may come without TCP.
+  virtual int serve_host(bool /*serves*/) { return EINVAL; }
   virtual int connect(ConnectParameters parameters) = 0;
   virtual int establish() { return EINVAL; }
   // The parameters that rdma_accept(3) uses where the program passes none.

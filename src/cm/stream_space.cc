@@ -78,6 +78,15 @@ int StreamSpace::adopt(device::sys::Descriptor connection) {
   return listener->adopt(std::move(connection));
 }
 
+int StreamSpace::serve_host(bool serves) {
+  std::shared_ptr<device::Listener> listener;
+  {
+    const std::lock_guard lock(state_.mutex);
+    listener = listener_;
+  }
+  return listener ? listener->serve_host(serves) : EINVAL;
+}
+
 std::shared_ptr<device::Listener> StreamSpace::make_listener(std::size_t backlog) {
   device::Listener::Plan plan;
   plan.socket = std::move(reserved_);

@@ -27,6 +27,7 @@ class StreamSpace final : public PortSpace {
   int listen(std::size_t backlog) override;
   void apply_reuse_address() override;
   int adopt(device::sys::Descriptor connection) override;
+  int serve_host(bool serves) override;
   // A socket of the program takes the place of this id's: connections come by adopt() from now on.
   void leave_port();
   // The program has closed that socket, of which this is a duplicate.

@@ -8,6 +8,7 @@
 #include "dropin/provider_table.h"
 #include "provider/descriptor_floor.h"
 #include "provider/embedded.h"
+#include "provider/host_requests.h"
 #include "provider/process.h"
 
 using weft::dropin::table;
@@ -23,6 +24,12 @@ WEFT_EXPORT void weft_count_refusal(weft::provider::Refusal why) {
 
 WEFT_EXPORT void weft_set_descriptor_floor(int first) {
   weft::provider::set_descriptor_floor(first);
+}
+
+// For libweft-sockets.so, and only there: provider/host_requests.h.
+extern "C" int weft_serve_host(rdma_cm_id* listener, bool serves);
+WEFT_EXPORT int weft_serve_host(rdma_cm_id* listener, bool serves) {
+  return weft::provider::serve_host(listener, serves);
 }
 
 WEFT_EXPORT const weft::provider::Table* weft_program_table() {

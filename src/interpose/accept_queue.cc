@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "interpose/accept_thread.h"
 #include "interpose/address.h"
+#include "interpose/device.h"
 #include "interpose/process.h"
 #include "interpose/socket.h"
 #include "weft/error.hpp"
@@ -167,7 +169,7 @@ void AcceptQueue::share() {
   shared_ = true;
   accepts_ahead_ = false;
   checks_before_announcing_ = 0;
-  announced_.reset();
+  stop_announcing();
   if (open_) offer_kernel(OfferedFor::all_connections);
 }
 
@@ -177,17 +179,33 @@ void AcceptQueue::offer_kernel(OfferedFor kind) {
 }
 
 // With mutex_ held. Lets peers on this host find this process, whose kernel socket the device does
-// not know otherwise. Without it the connections stay on TCP.
+// not know otherwise. Without it the connections stay on TCP. Peers that have found it connect
+// without TCP from then on, and their requests come to on_requests() by themselves.
 void AcceptQueue::announce() {
   if (checks_before_announcing_ == 0) return;
   checks_before_announcing_ = 0;
   offer_kernel(OfferedFor::brief_connections);
   try {
-    announced_.emplace(stream::Listener::for_connections(options_));
-    announced_->adopt(copy_high(kernel_).release());
+    open_requests();
+    requests_->adopt(copy_high(kernel_).release());
+    announced_ = true;
+    serve_host(*requests_, true);
   } catch (const Error&) {
-    announced_.reset();
+    // No descriptor is left for it: the connections stay on TCP.
   }
+}
+
+// With mutex_ held. A request that a peer has just sent still comes.
+void AcceptQueue::stop_announcing() {
+  if (std::exchange(announced_, false)) serve_host(*requests_, false);
+}
+
+// With mutex_ held. Throws Error.
+void AcceptQueue::open_requests() {
+  if (requests_) return;
+  requests_.emplace(stream::Listener::for_connections(options_));
+  requests_watched_ = true;
+  AcceptThread::instance().add_requests(requests_->fd(), cookie_);
 }
 
 // --- Clients -------------------------------------------------------------------------------------
@@ -279,11 +297,7 @@ void AcceptQueue::add_client(Descriptor connection, Protocol protocol, Refusal w
 // With mutex_ held. The device reads the request in this call if it is complete; else it reports it
 // later: on_requests().
 void AcceptQueue::give_to_device(Descriptor connection) {
-  if (!requests_) {
-    requests_.emplace(stream::Listener::for_connections(options_));
-    requests_watched_ = true;
-    AcceptThread::instance().add_requests(requests_->fd(), cookie_);
-  }
+  open_requests();
   requests_->adopt(connection.release());
   take_requests();
 }
@@ -369,7 +383,7 @@ void AcceptQueue::close() {
     open_ = false;
     end_accepting_directly();
     checks_before_announcing_ = 0;
-    announced_.reset();
+    announced_ = false;  // it ends with its listener
     connected.swap(connected_);
     AcceptThread::instance().offers().withdraw(cookie_);
     AcceptThread::instance().remove(kernel_, cookie_);

@@ -71,7 +71,8 @@ class AcceptQueue : public std::enable_shared_from_this<AcceptQueue> {
   void on_client_waiting();
   // The first bytes of a client show what it speaks.
   void on_arrived(Descriptor connection, Protocol protocol, Refusal why);
-  // The device has the requests of some clients.
+  // The device has the requests of some clients: of those that were taken from the kernel's queue,
+  // and of processes of this host that connect without TCP.
   void on_requests();
   // Checks whether a client still waits in the kernel's queue: another process may have accepted
   // it. `timer_expired`: no event came since the last check. Returns true if the check must be
@@ -80,6 +81,8 @@ class AcceptQueue : public std::enable_shared_from_this<AcceptQueue> {
 
  private:
   void announce();
+  void stop_announcing();
+  void open_requests();
   void offer_kernel(OfferedFor kind);
   void begin_accepting_ahead();
   void begin_accepting_directly();
@@ -108,7 +111,7 @@ class AcceptQueue : public std::enable_shared_from_this<AcceptQueue> {
   bool client_waits_ = false;  // in the kernel's queue, for accept(2)
   unsigned rechecks_ = 0;      // by the timer, since that client came
   unsigned checks_before_announcing_;
-  std::optional<stream::Listener> announced_;  // while peers on this host find this process
+  bool announced_ = false;       // peers on this host find this process by `requests_`
   std::size_t own_clients_ = 0;  // connections from this process that are to be taken ahead
   bool lacks_room_ = false;      // for clients whose first bytes are awaited
   bool requests_watched_ = false;

@@ -1,4 +1,6 @@
 // Uses the device of the drop-in libibverbs.so.1, so that a process has only one.
+#include "interpose/device.h"
+
 #include "interpose/descriptor.h"
 #include "interpose/refusal.h"
 #include "provider/table.h"
@@ -7,6 +9,7 @@
 extern "C" const weft::provider::Table* weft_provider_table();
 extern "C" void weft_count_refusal(weft::provider::Refusal why);
 extern "C" void weft_set_descriptor_floor(int first);
+extern "C" int weft_serve_host(rdma_cm_id* listener, bool serves);
 
 namespace weft::provider {
 
@@ -21,6 +24,10 @@ namespace weft::interpose {
 
 void count_refusal(Refusal why) {
   weft_count_refusal(why);
+}
+
+void serve_host(const stream::Listener& listener, bool serves) {
+  (void)weft_serve_host(listener.id().raw(), serves);
 }
 
 namespace {

@@ -1,6 +1,7 @@
 // Connection management: the functions of cm::Manager as members of the table.
 #include "provider/embedded_parts.h"
 #include "provider/guard.h"
+#include "provider/host_requests.h"
 #include "provider/process.h"
 
 namespace weft::provider {
@@ -92,6 +93,10 @@ void parts::connections(Table& table) {
   table.leave_multicast = forward<&Manager::leave_multicast>;
   table.set_local_ece = forward<&Manager::set_local_ece>;
   table.get_remote_ece = forward<&Manager::get_remote_ece>;
+}
+
+int serve_host(rdma_cm_id* listener, bool serves) {
+  return forward<&Manager::serve_host>(listener, serves);
 }
 
 }  // namespace weft::provider

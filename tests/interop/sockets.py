@@ -411,6 +411,7 @@ all = [socket.create_connection(("127.0.0.1", int(sys.argv[1]))) for _ in range(
 for number, each in enumerate(all):
     each.sendall(b"%d" % number)
     assert each.recv(100) == b"%d" % number
+    print("port", each.getsockname()[1])
 print("highest", max(each.fileno() for each in all), flush=True)
 """
 _CROWD_SERVER = """
@@ -421,6 +422,22 @@ for each in all: each.sendall(each.recv(100))
 print("highest", max(each.fileno() for each in all), flush=True)
 for each in all: each.recv(1)
 """
+
+
+@cases.case("sockets.without_tcp")
+def without_tcp(stage):
+    """Two processes of one host that have met need no TCP for further connections."""
+    port, count, env = harness.free_port(), 20, {"WEFT_SOCKETS": "always"}
+    server = stage.start("server", "python3", "-c", _CROWD_SERVER, port, count, options=OURS,
+                         env=env)
+    await_announcement(server, port)
+    client = stage.start("client", "python3", "-c", _CROWD, port, count, options=OURS, env=env)
+    client.finish()
+    server.finish()
+    ports = [int(line.split()[1]) for line in said_by(client) if line.startswith("port ")]
+    # The device numbers the ends of such connections itself, one after the other.
+    steps = sum(after - before == 1 for before, after in zip(ports, ports[1:]))
+    need(len(ports) == count and steps > count / 2, f"ports of the client: {ports}")
 
 
 def _low_numbers(stage, same_host):

@@ -1,5 +1,7 @@
 #include "device/connect/listener.h"
 
+#include <netinet/in.h>
+
 #include <cerrno>
 #include <utility>
 
@@ -15,6 +17,9 @@ constexpr std::uint64_t out_of_descriptors_ns = 50'000'000;
 // A legitimate client sends its request as soon as it is connected, but its thread may have to wait
 // for a processor first. Younger connections do not make room for others.
 constexpr std::uint64_t youngest_evicted_ns = 50'000'000;
+// Requests without TCP that the program has not fetched. Beyond it clients use TCP, whose queue is
+// longer.
+constexpr std::size_t max_requests_without_tcp = 1024;
 
 // accept(2): with these errors the connection stays in the queue, and epoll would report it again
 // at once.
@@ -26,6 +31,33 @@ bool is_listening(int socket) {
   int listens = 0;
   socklen_t bytes = sizeof listens;
   return sys::get_option(socket, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) >= 0 && listens != 0;
+}
+
+bool has_option(int socket, int level, int name) {
+  int value = 0;
+  socklen_t bytes = sizeof value;
+  return sys::get_option(socket, level, name, &value, &bytes) >= 0 && value != 0;
+}
+
+// Otherwise the kernel shares the clients out among several sockets.
+bool is_alone_at_port(int socket) {
+  return !has_option(socket, SOL_SOCKET, SO_REUSEPORT);
+}
+
+// The address at which the socket listens. One for all addresses of IPv6 usually has those of IPv4
+// as well (ipv6(7)).
+std::vector<sockaddr_storage> addresses_of(int socket) {
+  sockaddr_storage bound{};
+  if (sys::local_address(socket, &bound) < 0) return {};
+  std::vector<sockaddr_storage> addresses{bound};
+  if (bound.ss_family == AF_INET6 && is_any_address(bound) &&
+      !has_option(socket, IPPROTO_IPV6, IPV6_V6ONLY)) {
+    sockaddr_storage any{};
+    any.ss_family = AF_INET;
+    set_port(any, port_of(bound));
+    addresses.push_back(any);
+  }
+  return addresses;
 }
 
 }  // namespace
@@ -81,8 +113,7 @@ void Listener::stop() {
     const std::lock_guard lock(mutex_);
     pause();
     forget_local();
-    if (announced_.valid()) device_.local_listeners().remove(announced_.get());
-    announced_.reset();
+    forget_announced();
     plan_.socket.reset();
     unfinished.swap(unfinished_);
   }
@@ -194,6 +225,27 @@ void Listener::announce(sys::Descriptor listening) {
   announced_ = std::move(listening);
 }
 
+int Listener::serve_host(bool serves) {
+  const std::lock_guard lock(mutex_);
+  if (!announced_.valid()) return EINVAL;
+  if (!serves) {
+    forget_announced();
+  } else if (!serves_host_ && is_alone_at_port(announced_.get())) {
+    serves_host_ = true;
+    for (const auto& address : addresses_of(announced_.get())) {
+      device_.process_pairs().add(address, shared_from_this());
+    }
+  }
+  return 0;
+}
+
+// With the lock. Peers do not find this process any more.
+void Listener::forget_announced() {
+  if (std::exchange(serves_host_, false)) device_.process_pairs().remove(*this);
+  if (announced_.valid()) device_.local_listeners().remove(announced_.get());
+  announced_.reset();
+}
+
 // A connection that another process has accepted, or its listening socket.
 int Listener::adopt(sys::Descriptor connection) {
   if (is_listening(connection.get())) {
@@ -219,7 +271,8 @@ void Listener::take(PairEnd end, const TcpEnds& ends, Bytes frame) {
   std::shared_ptr<InboundHandshake> inbound;
   {
     const std::lock_guard lock(mutex_);
-    if (!plan_.socket.valid() || !has_room()) {
+    const bool listens = plan_.socket.valid() || serves_host_;
+    if (!listens || !has_room() || requests_ >= max_requests_without_tcp) {
       return end.refuse({}, pair_message::Answer::busy);
     }
     inbound = make_inbound(StreamSocket(std::move(end), ends));

@@ -37,6 +37,10 @@ class Listener final : public Pollable,
   // open. A socket that listens is kept until stop() and not accepted from: peers on this host find
   // this process for the connections that others accept from it (see local/local_channel.h).
   int adopt(sys::Descriptor connection);
+  // Whether requests for the listening socket that was adopted may come without TCP. If not, the
+  // socket is closed, and peers do not find this process any more. 0, or EINVAL where there is
+  // none.
+  int serve_host(bool serves);
   // Takes the request of a process of this host that comes without TCP. Where there is no room
   // the peer uses TCP, whose queue is longer.
   void take(PairEnd end, const TcpEnds& ends, Bytes frame) override;
@@ -66,6 +70,7 @@ class Listener final : public Pollable,
   [[nodiscard]] bool has_room() const;
   [[nodiscard]] bool make_room();
   void announce(sys::Descriptor listening);
+  void forget_announced();
   void limit_source(const sockaddr_storage& peer);
   void watch();
   void pause();
@@ -79,6 +84,7 @@ class Listener final : public Pollable,
   std::uint64_t token_ = 0;
   bool has_local_ = false;     // peers on this host find us outside of TCP as well
   sys::Descriptor announced_;  // a listening socket that others accept from
+  bool serves_host_ = false;   // for which requests may come without TCP
   // In the order of their arrival, so that a simulation repeats what stop() does.
   std::vector<std::shared_ptr<InboundHandshake>> unfinished_;
   std::size_t requests_ = 0;
