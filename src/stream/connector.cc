@@ -52,13 +52,22 @@ void Connector::bind(const Address& local) {
   id_.emplace(std::move(id));
 }
 
-// The thread may call the handler as soon as this returns; the stream's lock keeps it waiting until
-// the caller is done.
 void Connector::register_events(verbs::EventChannel events, std::weak_ptr<IoHandler> handler) {
   events_.emplace(std::move(events));
   thread_.enter(std::move(handler));
   StreamThread::serve_device();
+}
+
+// The thread may call the handler as soon as this returns; the stream's lock keeps it waiting until
+// the caller is done.
+void Connector::watch_events() {
   thread_.watch(events_->fd());
+}
+
+void Connector::register_again(std::weak_ptr<IoHandler> handler) {
+  thread_.enter(std::move(handler));
+  watch_events();
+  if (channel_.has_transport()) thread_.watch(channel_.transport().channel().fd());
 }
 
 void Connector::start(const Address& peer, std::span<const std::byte> private_data,
@@ -104,6 +113,7 @@ void Connector::accept(PendingRequest& request, std::span<const std::byte> priva
   // From here on the destructor of Request must not reject it.
   request.answered = true;
   register_events(std::move(events), std::move(handler));
+  watch_events();
   try {
     answer(request.greeting, private_data);
   } catch (...) {

@@ -63,8 +63,12 @@ class Connector {
 
   // --- Starting. All throw Error.
   void bind(const Address& local);
+  // The caller handles the events that have come at once, and then has the others watched.
   void start(const Address& peer, std::span<const std::byte> private_data,
              std::weak_ptr<IoHandler> handler);
+  void watch_events();
+  // After the registration with the stream thread was given up. Throws Error.
+  void register_again(std::weak_ptr<IoHandler> handler);
   void accept(PendingRequest& request, std::span<const std::byte> private_data,
               std::weak_ptr<IoHandler> handler);
 

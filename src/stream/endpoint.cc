@@ -61,6 +61,9 @@ void Endpoint::start(const Address& peer, std::span<const std::byte> private_dat
   check_private_data(private_data.size(), options().backend);
   const Lock lock(mutex_);
   connector_.start(peer, private_data, weak_from_this());
+  // Addresses and routes are known at once: this thread goes on, and the stream thread sleeps on.
+  process_connection_events();
+  connector_.watch_events();
 }
 
 void Endpoint::accept(PendingRequest& request, std::span<const std::byte> private_data) {
@@ -177,11 +180,15 @@ bool Endpoint::close(const Deadline& deadline) {
 bool Endpoint::close_if_sent() {
   const Lock lock(mutex_);
   if (closed_ || sending_ || receiving_ || connector_.is_connecting()) return false;
+  // What follows raises events, for which the stream thread need not wake up any more.
+  registration_.leave();
   if (can_send_end()) {
     channel_.flow().finish();
     channel_.send_control();
     process();
     if (!channel_.flow().all_sent() && channel_.error() == 0) {
+      connector_.register_again(weak_from_this());
+      check_keepalive();
       leave();
       return false;
     }
