@@ -27,6 +27,13 @@ bool is_unsupported(int level, int name) {
          (name == TCP_ULP || name == TCP_REPAIR || name == TCP_MD5SIG || name == TCP_FASTOPEN);
 }
 
+// A flag: any int is a valid value, so that no kernel socket is needed to find that out.
+bool is_valid_flag(int level, int name, const void* value, socklen_t bytes) {
+  const bool flag = (level == IPPROTO_TCP && name == TCP_NODELAY) ||
+                    (level == SOL_SOCKET && (name == SO_KEEPALIVE || name == SO_REUSEADDR));
+  return flag && value && bytes >= sizeof(int);
+}
+
 int fail_with(int error) {
   errno = error;
   return -1;
@@ -62,6 +69,8 @@ void Socket::apply(const SocketOption& option) {
 // With the lock, so that open_visible() does not replace the file meanwhile.
 int Socket::set_kernel_option(int level, int name, const void* value, socklen_t bytes) {
   const std::lock_guard lock(mutex_);
+  // It gets the option where it is opened later. An accepted socket has none at first.
+  if (!kernel_.is_open() && is_valid_flag(level, name, value, bytes)) return 0;
   const int fd = kernel_.open();
   return fd < 0 ? -1 : next::setsockopt(fd, level, name, value, bytes);
 }
