@@ -97,6 +97,11 @@ bool DataChannel::poll() {
   return look() || completed;
 }
 
+// Bytes may announce to the program what the peer has mapped or unmapped before.
+bool DataChannel::look_before_messages() {
+  return peer_maps_.size() == 0 ? look() : poll();
+}
+
 void DataChannel::handle(const verbs::Completion& completion, SpentReceives& spent) {
   if (completion.ok()) {
     succeeded_ = true;

@@ -55,6 +55,9 @@ class DataChannel {
   // Handles all completions, and what the peer has changed in shared memory. Returns whether there
   // was anything.
   bool poll();
+  // The same where sees_changes(), and messages need not come first. Those that have come with the
+  // bytes are handled when no more bytes come, or when the queue raises an event.
+  bool look_before_messages();
   // Whether the peer has changed a counter in shared memory that this side waits for, which costs a
   // few loads. If so, the caller must poll().
   [[nodiscard]] bool sees_changes() const;

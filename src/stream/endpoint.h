@@ -99,6 +99,7 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
 
   // --- Progress (endpoint_progress.cc)
   void process();
+  void process_placed();
   void note_progress();
   bool look_for_changes();
   void process_connection_events();

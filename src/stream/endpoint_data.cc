@@ -183,7 +183,7 @@ Transfer Endpoint::receive(Scatter into, const Deadline& deadline, ReceiveFlags 
   note_result_reported();
   const std::size_t total = into.size_bytes();
   // After a bell no thread has looked for the bytes that it announces.
-  if (channel_.readable() < total && channel_.sees_changes()) process();
+  if (channel_.readable() < total && channel_.sees_changes()) process_placed();
   std::size_t done = 0;
   while (done < total) {
     // Any byte is enough, but for a peek that wants all of them at once.
@@ -217,7 +217,7 @@ View Endpoint::view(const Deadline& deadline) {
   if (!turn.taken())
     return {closed_ ? failed(ECANCELED) : Transfer{TransferStatus::would_block, 0, 0}, {}};
   note_result_reported();
-  if (channel_.readable() == 0 && channel_.sees_changes()) process();
+  if (channel_.readable() == 0 && channel_.sees_changes()) process_placed();
   (void)await_bytes(lock, deadline, 1);
   viewed_bytes_ = 0;
   if (closed_ || channel_.readable() == 0) return {nothing_received(false), {}};

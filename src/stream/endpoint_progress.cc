@@ -2,6 +2,8 @@
 // notification of observers.
 #include "stream/endpoint.h"
 
+#include <utility>
+
 #include "base/kept_turn.h"
 #include "verbs/failure.h"
 
@@ -23,6 +25,12 @@ void pause_processor() {
 void Endpoint::process() {
   const KeptTurn turn;  // the stream thread of a simulation takes the same lock
   if (channel_.poll() || channel_.is_violated()) note_progress();
+}
+
+// Takes the bytes that the peer has placed, if that does not need its messages to be handled first.
+void Endpoint::process_placed() {
+  const KeptTurn turn;
+  if (channel_.look_before_messages()) note_progress();
 }
 
 // Looks only at what a peer of this host changes without messages. Returns whether there was
@@ -130,14 +138,15 @@ WakeBy Endpoint::wake_for_bytes() const {
 
 // Makes the next completion raise an event for the stream thread, and the peer send a message when
 // it changes a counter in shared memory. What came before raises no event: process() finds it. That
-// may be the message itself, which has to be requested again then.
+// may be the message itself, which has to be requested again then. A queue that was armed already
+// has nothing that raised no event, so only the counters are looked at.
 void Endpoint::arm() {
   while (channel_.is_open() && channel_.error() == 0 &&
          !(armed_ && channel_.wakes_requested(wake_for_bytes()))) {
-    if (!armed_) channel_.transport().queue().arm();
-    armed_ = true;
+    const bool arms = !std::exchange(armed_, true);
+    if (arms) channel_.transport().queue().arm();
     channel_.request_wakes(wake_for_bytes());
-    process();
+    if (arms || channel_.sees_changes()) process();
   }
 }
 
