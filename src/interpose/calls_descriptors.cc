@@ -218,9 +218,16 @@ epoll_event without_exclusive(const epoll_event& event) {
 // Remembers that an epoll set has the socket, and that a waiter uses edges. It needs an event for
 // each arrival, which the visible socket has to repeat while it stays readable.
 WEFT_INTERPOSED int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) {
-  if (const auto socket = event ? find_stream(fd) : nullptr) {
+  // What is left to be noted of a descriptor that an epoll set has.
+  constexpr std::uint32_t noted_each_time = EPOLLET | EPOLLEXCLUSIVE;
+  if (!event || operation == EPOLL_CTL_DEL ||
+      (is_in_epoll_set(fd) && (event->events & noted_each_time) == 0)) {
+    return next::epoll_ctl(epoll, operation, fd, event);
+  }
+  if (const auto socket = find_stream(fd)) {
     const auto note = [&] {
       socket->note_epoll_set();
+      note_epoll_set(fd, *socket);
       if (event->events & EPOLLET) socket->use_edges();
       return 0;
     };

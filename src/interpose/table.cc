@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdint>
 #include <mutex>
 #include <unordered_map>
 
@@ -26,19 +27,21 @@ Table& table() {
   return *made;
 }
 
-// True for descriptors that may be in the table, so that calls on other files take no lock.
-constinit std::array<std::atomic<bool>, flagged_descriptors> flags{};
+// Of descriptors that may be in the table, so that calls on other files take no lock.
+enum class Flag : std::uint8_t { none, socket, in_epoll_set };
+constinit std::array<std::atomic<Flag>, flagged_descriptors> flags{};
 constinit std::atomic<pid_t> owner{0};  // the process that the table belongs to
 
 bool may_be_socket(int fd) {
   if (fd < 0) return false;
   const auto index = static_cast<std::size_t>(fd);
-  return index >= flags.size() ? owner != 0 : flags[index].load(std::memory_order_acquire);
+  if (index >= flags.size()) return owner != 0;
+  return flags[index].load(std::memory_order_acquire) != Flag::none;
 }
 
-void set_flag(int fd, bool ours) {
+void set_flag(int fd, Flag flag) {
   const auto index = static_cast<std::size_t>(fd);
-  if (index < flags.size()) flags[index].store(ours, std::memory_order_release);
+  if (index < flags.size()) flags[index].store(flag, std::memory_order_release);
 }
 
 pid_t this_process() {
@@ -60,6 +63,21 @@ std::shared_ptr<Socket> find_stream(int fd) {
   return socket && socket->phase() != Socket::Phase::relayed ? socket : nullptr;
 }
 
+bool is_in_epoll_set(int fd) {
+  if (fd < 0) return false;
+  const auto index = static_cast<std::size_t>(fd);
+  return index < flags.size() && flags[index].load(std::memory_order_acquire) == Flag::in_epoll_set;
+}
+
+// With the lock, so that the number is not another file's meanwhile.
+void note_epoll_set(int fd, const Socket& socket) {
+  const std::lock_guard lock(table().mutex);
+  const auto found = table().sockets.find(fd);
+  if (found != table().sockets.end() && found->second.get() == &socket) {
+    set_flag(fd, Flag::in_epoll_set);
+  }
+}
+
 // The number may still stand for a socket that the kernel has closed already, as the target of
 // dup2(2) does, so the old entry is removed first.
 void put(int fd, std::shared_ptr<Socket> socket) {
@@ -68,7 +86,7 @@ void put(int fd, std::shared_ptr<Socket> socket) {
   const std::lock_guard lock(table().mutex);
   owner = this_process();
   table().sockets[fd] = std::move(socket);
-  set_flag(fd, true);
+  set_flag(fd, Flag::socket);
 }
 
 void forget(int fd) {
@@ -81,7 +99,7 @@ void forget(int fd) {
     socket = std::move(found->second);
     // remove_descriptor() and the socket's destructor run after the lock of the table is released.
     table().sockets.erase(found);
-    set_flag(fd, false);
+    set_flag(fd, Flag::none);
   }
   socket->remove_descriptor();
 }
@@ -128,7 +146,7 @@ std::vector<std::pair<int, std::shared_ptr<Socket>>> take_listeners() {
   }
   for (const auto& [fd, socket] : taken) {
     table().sockets.erase(fd);
-    set_flag(fd, false);
+    set_flag(fd, Flag::none);
   }
   return taken;
 }

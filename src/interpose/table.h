@@ -14,6 +14,11 @@ namespace weft::interpose {
 // The same, but null also for a relayed socket, whose calls are the kernel's.
 [[nodiscard]] std::shared_ptr<Socket> find_stream(int fd);
 
+// The program has added this descriptor to an epoll set, and Socket::note_epoll_set() was called.
+// Programs change what they wait for with each message, so this costs one load.
+[[nodiscard]] bool is_in_epoll_set(int fd);
+void note_epoll_set(int fd, const Socket& socket);
+
 void put(int fd, std::shared_ptr<Socket> socket);
 // Removes an entry, before the program's descriptor is closed or replaced. No effect in a child
 // that shares the parent's memory (vfork(2)).
