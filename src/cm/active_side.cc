@@ -76,6 +76,15 @@ void ActiveSide::note_source(const sockaddr_storage& tcp_address) {
   }
 }
 
+std::uint64_t ActiveSide::reply_timeout_ns() const {
+  if (state_.options.reply_timeout_ns != 0) return state_.options.reply_timeout_ns;
+  const Options& options = state_.registry->options();
+  const bool adapter_of_iwarp =
+      state_.registry->settings().personality == device::Personality::iwarp;
+  return options.reply_timeout_ns.value_or(adapter_of_iwarp ? options.handshake_timeout_ns
+                                                            : device::limits::reply_ns);
+}
+
 std::shared_ptr<device::Dialer> ActiveSide::make_dialer(
     ConnectParameters parameters, const std::shared_ptr<device::QueuePair>& queue_pair,
     device::sys::Descriptor& reserved) {
@@ -97,7 +106,12 @@ std::shared_ptr<device::Dialer> ActiveSide::make_dialer(
   plan.private_data = std::move(parameters.private_data);
   plan.connect_timeout_ns = state_.registry->options().connect_timeout_ns;
   plan.refused_ns = device::limits::refused_ns;
-  plan.handshake_timeout_ns = state_.registry->options().handshake_timeout_ns;
+  plan.handshake_timeout_ns = reply_timeout_ns();
+  plan.notice_ns = state_.registry->options().handshake_timeout_ns;
+  if (!caller_explains_)
+    plan.late = [registry = state_.registry, to = plan.destination] {
+      registry->report_no_reply(to);
+    };
   if (queue_pair) plan.pair = queue_pair->pair_terms();
   plan.sharing = queue_pair;
   // The callback holds the id weakly, so that a pending attempt does not keep it alive. `this`
@@ -171,7 +185,7 @@ void ActiveSide::connect_with_fault(const faults::Action& fault,
   const bool late = fault.failure() == faults::Failure::delay;
   const bool silent = fault.failure() == faults::Failure::silence;
   const std::uint64_t pause_ns = late     ? static_cast<std::uint64_t>(fault.argument)
-                                 : silent ? state_.registry->options().handshake_timeout_ns
+                                 : silent ? reply_timeout_ns()
                                           : 0;
   const auto status = static_cast<int>(silent ? -ETIMEDOUT : fault.argument);
   const rdma_cm_event_type type =

@@ -36,6 +36,7 @@ class ActiveSide {
   [[nodiscard]] std::shared_ptr<device::Dialer> make_dialer(
       ConnectParameters parameters, const std::shared_ptr<device::QueuePair>& queue_pair,
       device::sys::Descriptor& reserved);
+  [[nodiscard]] std::uint64_t reply_timeout_ns() const;
   void note_source(const sockaddr_storage& tcp_address);
   void on_dialed(device::Dialer::Outcome outcome);
   void report_not_extended() const;

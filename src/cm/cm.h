@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "device/limits.h"
 
@@ -24,9 +25,12 @@ class Channel;
 class Registry;
 
 struct Options {
-  // MPA set-up, on both sides: an unfinished one ends in UNREACHABLE (active) or is dropped
-  // (passive).
+  // Passive side: a connection without a whole MPA request is dropped. Active side: the user is
+  // informed that there is no reply yet.
   std::uint64_t handshake_timeout_ns = device::limits::handshake_ns;
+  // Active side: the peer's program has neither accepted nor rejected; UNREACHABLE. No value: as
+  // long as adapters wait, limits::reply_ns or, in iwarp, as long as for a handshake.
+  std::optional<std::uint64_t> reply_timeout_ns{};
   // TCP connection set-up, before the handshake begins.
   std::uint64_t connect_timeout_ns = device::limits::connect_ns;
   // Passive side: from our reply to the peer's first FPDU.

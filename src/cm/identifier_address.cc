@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/own_options.h"
 #include "cm/identifier.h"
 #include "cm/newer.h"
 #include "cm/ports.h"
@@ -112,6 +113,8 @@ int Identifier::set_option(int name, const void* value, std::size_t bytes) {
       if (!take_value(value, bytes, small)) return EINVAL;
       state_->ack_timeout = small & 0x1F;  // verbs has five bits for it
       return 0;
+    case reply_timeout_option:
+      return take_value(value, bytes, state_->options.reply_timeout_ns) ? 0 : EINVAL;
     default:
       return ENOSYS;
   }

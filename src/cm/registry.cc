@@ -102,6 +102,15 @@ void Registry::report_no_mpa(const sockaddr_storage& tcp, iwarp::HandshakeFailur
              device::to_string(tcp).c_str(), iwarp::describe(failure));
 }
 
+void Registry::report_no_reply(const sockaddr_storage& tcp) {
+  if (reported_no_reply_.exchange(true)) return;
+  log_format(LogLevel::warning, "rdma_cm",
+             "%s has not answered the connection request yet: its program has not called "
+             "rdma_accept, or it speaks plain TCP; if a program there uses this number for TCP and "
+             "for rdma_cm, WEFT_PORT_OFFSET=n, on both sides, moves the ports of rdma_cm",
+             device::to_string(tcp).c_str());
+}
+
 void Registry::add(const std::shared_ptr<Channel>& channel) {
   const std::lock_guard lock(mutex_);
   channels_.emplace(channel.get(), channel);

@@ -58,6 +58,9 @@ class Registry {
   // Prints, once for each registry, that a peer accepts TCP connections without speaking MPA, and
   // what helps if the program there uses the port's number for both.
   void report_no_mpa(const sockaddr_storage& tcp, iwarp::HandshakeFailure failure);
+  // Prints, once for each registry, that the peer's program has not answered a connection request
+  // yet.
+  void report_no_reply(const sockaddr_storage& tcp);
   // Both count, and print a message for the user on stderr, once for each registry.
   void report_unacknowledged(const std::string& peer);
   void report_address_in_use(const sockaddr_storage& tcp);
@@ -78,6 +81,7 @@ class Registry {
   std::atomic<bool> reported_unacknowledged_{false};
   std::atomic<bool> reported_address_in_use_{false};
   std::atomic<bool> reported_no_mpa_{false};
+  std::atomic<bool> reported_no_reply_{false};
 
   std::mutex mutex_;
   device::Context* context_ = nullptr;

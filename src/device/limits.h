@@ -68,7 +68,11 @@ inline constexpr std::uint64_t unpolled_ns = 100'000'000;
 inline constexpr std::uint64_t unpolled_look_ns = 1'000'000;
 // The time for the MPA handshake on an accepted connection; then it is closed.
 inline constexpr std::uint64_t handshake_ns = 10'000'000'000;
-// The time for the first byte of that handshake; a client sends it as soon as TCP has connected.
+// The time for the reply to an rdma_connect(3), which the peer's program sends with rdma_accept(3);
+// then UNREACHABLE. Linux's connection manager of InfiniBand and RoCE sends the request 16 times,
+// 4096 ms and twice the packet lifetime of 256 ms apart. Its iWARP devices wait for 10 s.
+inline constexpr std::uint64_t reply_ns = 16 * (4'096'000'000 + 2 * 256'000'000);
+// The time for the first byte of an MPA handshake; a client sends it as soon as TCP has connected.
 inline constexpr std::uint64_t first_byte_ns = 3'000'000'000;
 // The time for the TCP handshake of an outgoing connection; then UNREACHABLE. About the timeout of
 // kernel iWARP CMs.

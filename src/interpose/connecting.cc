@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 
 #include "interpose/accept_queue.h"
@@ -19,6 +20,8 @@ namespace {
 
 // Limits the attempt by plain TCP, which follows an attempt by a stream that has failed.
 constexpr int tcp_connect_ms = 5000;
+// Then the peer's program is taken for one that speaks plain TCP.
+constexpr std::chrono::seconds stream_answer_timeout{10};
 
 std::string text_of(const stream::Address& address) {
   const bool six = address.host.find(':') != std::string::npos;
@@ -143,6 +146,7 @@ void Socket::start_connecting(const stream::Address& peer) {
   open_visible();
   stream::Options options = stream_options(inherited_options());
   options.bell = visible_.bell();
+  options.answer_timeout = stream_answer_timeout;
   const auto stream = std::make_shared<stream::Stream>(options);
   {
     const std::lock_guard lock(mutex_);

@@ -5,6 +5,9 @@
 #include <chrono>
 #include <utility>
 
+#include "base/own_options.h"
+#include "provider/shared.h"
+
 namespace weft::stream::detail {
 namespace {
 
@@ -197,7 +200,17 @@ void Connector::request_connection() {
   ours.private_data = private_data_;
   const auto bytes = ours.to_bytes();
   phase_ = Phase::connecting;
+  if (options_.answer_timeout) set_answer_timeout();
   id_->connect({.private_data = bytes});
+}
+
+// Other devices, and those of older versions, refuse the option and have a timeout of their own.
+void Connector::set_answer_timeout() const {
+  if (options_.backend != verbs::Backend::embedded) return;
+  const std::chrono::nanoseconds timeout = *options_.answer_timeout;
+  auto timeout_ns = static_cast<std::uint64_t>(timeout.count());
+  (void)provider::shared_embedded().set_option(id_->raw(), RDMA_OPTION_ID, reply_timeout_option,
+                                               &timeout_ns, sizeof timeout_ns);
 }
 
 // The active side reads the acceptance here; the passive side has opened its flow in answer().

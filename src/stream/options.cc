@@ -34,6 +34,9 @@ void check(const Options& options) {
   check_range("mapped_buffers", options.mapped_buffers, 0, 255);
   if (options.spin.count() < 0) refuse("spin", "must not be negative");
   if (options.linger.count() < 0) refuse("linger", "must not be negative");
+  if (options.answer_timeout && options.answer_timeout->count() <= 0) {
+    refuse("answer_timeout", "must be above 0");
+  }
   if (!options.keepalive) return;
   if (options.keepalive->idle.count() <= 0 || options.keepalive->interval.count() <= 0 ||
       options.keepalive->probes == 0) {

@@ -36,7 +36,9 @@ class ForeignPeer : public CmTest {
 class ImpatientPeer : public ForeignPeer {
  protected:
   ImpatientPeer() {
-    options_ = {.handshake_timeout_ns = short_ns, .first_fpdu_timeout_ns = short_ns};
+    options_ = {.handshake_timeout_ns = short_ns,
+                .reply_timeout_ns = short_ns,
+                .first_fpdu_timeout_ns = short_ns};
   }
 };
 
@@ -240,7 +242,7 @@ TEST_F(SharedPort, APeerThatClosesIsExplained) {
 
 class SilentSharedPort : public SharedPort {
  protected:
-  SilentSharedPort() { options_ = {.handshake_timeout_ns = short_ns}; }
+  SilentSharedPort() { options_ = {.reply_timeout_ns = short_ns}; }
 };
 
 TEST_F(SilentSharedPort, IsExplained) {

@@ -1,6 +1,7 @@
 """What a user gets wrong, and what a stranger sends: a clear word and no hang."""
 
 import re
+import signal
 import socket
 import threading
 
@@ -115,10 +116,11 @@ class Stranger:
                 kept.append(connection)
 
 
-def _strange_server(answer, close):
+def _strange_server(answer, close, personality="roce"):
     def run(stage):
         stranger = Stranger(answer, close)
-        side = stage.start("rping", "rping", "-c", "-a", _HOST, "-p", stranger.port, "-C", 1)
+        side = stage.start("rping", "rping", "-c", "-a", _HOST, "-p", stranger.port, "-C", 1,
+                           options=["--personality", personality])
         need_error(side, rf"{stranger.port} accepts TCP .* WEFT_PORT_OFFSET=n, on both sides")
 
     return run
@@ -127,9 +129,20 @@ def _strange_server(answer, close):
 cases.add("bad_input.server_speaks_http",
           _strange_server(b"HTTP/1.0 400 Bad Request\r\nServer: none\r\n\r\n", False))
 cases.add("bad_input.server_closes", _strange_server(b"", True))
-cases.add("bad_input.server_is_silent", _strange_server(b"", False), timeout_s=90)
+cases.add("bad_input.server_is_silent", _strange_server(b"", False, "iwarp"), timeout_s=90)
 cases.add("bad_input.server_answers_half",
           _strange_server(b"MPA ID Rep Frame\x40", True))
+
+
+@cases.case("bad_input.server_is_silent_for_long", timeout_s=90)
+def silent_for_long(stage):
+    """A client that waits longer, as on RoCE, informs the user long before it gives up."""
+    stranger = Stranger(b"", False)
+    side = stage.start("rping", "rping", "-c", "-a", _HOST, "-p", stranger.port, "-C", 1)
+    side.expect(rf"{stranger.port} has not answered .* WEFT_PORT_OFFSET=n, on both sides")
+    need(side.process.poll() is None, "the client has given up")
+    side.signal(signal.SIGKILL)
+    side.finish(status=None)
 
 
 @cases.case("bad_input.client_sends_garbage")

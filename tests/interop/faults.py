@@ -210,12 +210,15 @@ for _name, _carrier in CARRIERS.items():
 
 
 def rping(stage, server_rules=None, client_rules=None, count=3):
+    """Silence ends after the time that an adapter waits, which is 10 s with iWARP and 74 s else."""
     port = harness.free_port()
+    silent = "SILENCE at connect" in f"{server_rules} {client_rules}"
+    common = ["--personality", "iwarp"] if silent else []
     server = stage.start("server", "rping", "-s", "-p", port, "-C", count, "-v",
-                         options=rule(server_rules) if server_rules else [])
+                         options=common + (rule(server_rules) if server_rules else []))
     server.await_listening(port)
     client = stage.start("client", "rping", "-c", "-a", "127.0.0.1", "-p", port, "-C", count, "-v",
-                         options=rule(client_rules) if client_rules else [])
+                         options=common + (rule(client_rules) if client_rules else []))
     return server, client
 
 

@@ -142,6 +142,73 @@ TEST(SimulatedPrograms, RejectARequest) {
   EXPECT_THAT(pair.log, ElementsAre("rejected: not now"));
 }
 
+// A client of a program that has its request, and answers it after this time. Returns the errno
+// value of the client, 0 if it is connected, and how long that took.
+std::pair<int, std::chrono::nanoseconds> connect_to_late(std::chrono::nanoseconds late,
+                                                         DeviceOptions::Personality personality) {
+  Pair pair;
+  pair.server.run([&] {
+    connection::Listener listener({"", port});
+    auto request = listener.next(1h);
+    ASSERT_TRUE(request);
+    sleep_for(late);
+    // The client may have given up.
+    if (late < 1h) (void)number_of([&] { (void)std::move(*request).accept({}, 1h); });
+    sleep_for(1h);
+  });
+  std::pair<int, std::chrono::nanoseconds> result;
+  pair.client.run(
+      [&] {
+        const auto began = pair.world.now();
+        const int error = number_of([&] { (void)connection::connect(pair.server_address(), 1h); });
+        result = {error, pair.world.now() - began};
+      },
+      "client", {.personality = personality});
+  pair.world.run();
+  return result;
+}
+
+TEST(SimulatedPrograms, WaitForALateAnswerAsAdaptersDo) {
+  using enum DeviceOptions::Personality;
+  for (const auto personality : {roce, ib}) {
+    const auto [error, time] = connect_to_late(1min, personality);
+    EXPECT_EQ(error, 0);
+    EXPECT_GE(time, 1min);
+  }
+  EXPECT_EQ(connect_to_late(9s, iwarp).first, 0);
+  EXPECT_EQ(connect_to_late(1min, iwarp).first, ETIMEDOUT);
+}
+
+TEST(SimulatedPrograms, GiveUpAPeerThatNeverAnswers) {
+  using enum DeviceOptions::Personality;
+  for (const auto personality : {roce, ib, iwarp}) {
+    const auto [error, time] = connect_to_late(2h, personality);
+    EXPECT_EQ(error, ETIMEDOUT);
+    EXPECT_GE(time, personality == iwarp ? 10s : 73s);
+    EXPECT_LT(time, personality == iwarp ? 11s : 75s);
+  }
+}
+
+TEST(SimulatedPrograms, StreamsMayHaveATimeoutForTheAnswer) {
+  Pair pair;
+  pair.server.run([&] {
+    connection::Listener listener({"", port});
+    const auto request = listener.next(1h);
+    EXPECT_TRUE(request);
+    sleep_for(1h);
+  });
+  pair.client.run([&] {
+    stream::Options options;
+    options.answer_timeout = 3s;
+    stream::Stream stream(options);
+    const auto began = pair.world.now();
+    EXPECT_EQ(number_of([&] { stream.connect(pair.server_address(), 1h); }), ETIMEDOUT);
+    EXPECT_GE(pair.world.now() - began, 3s);
+    EXPECT_LT(pair.world.now() - began, 4s);
+  });
+  pair.world.run();
+}
+
 TEST(SimulatedPrograms, FindNobodyWhoListens) {
   Pair pair;
   pair.client.run([&] {

@@ -60,6 +60,10 @@ struct Options {
   // How long the destructor of a Stream may wait until everything sent has reached the peer's
   // device. That takes a round trip if the peer works, whatever its program does.
   std::chrono::milliseconds linger = std::chrono::seconds(5);
+  // How long the peer's program may take to accept or to reject, on the embedded device; then the
+  // stream is not connected: ETIMEDOUT. No value: as long as rdma_connect(3) waits, which is more
+  // than a minute unless DeviceOptions::personality is iwarp.
+  std::optional<std::chrono::milliseconds> answer_timeout{};
   // How many of its buffers the peer may map, for this side to write to: 0 to 255.
   std::uint32_t mapped_buffers = 0;
   // For layers that build on streams: a Unix socket (socketpair(2)), or -1. While the stream has

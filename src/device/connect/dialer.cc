@@ -112,7 +112,7 @@ bool Dialer::ask_pair() {
   handshake_->output_done(handshake_->output().size());
   socket_ = StreamSocket(std::move(end), ends);
   phase_ = Phase::asking;
-  set_deadline(plan_.handshake_timeout_ns);
+  await_reply();
   return true;
 }
 
@@ -231,6 +231,22 @@ void Dialer::set_deadline(std::uint64_t timeout_ns) {
   device_.engine().call_at(deadline_ns_, shared_from_this());
 }
 
+// Wakes up before the timeout if the late reply is to be noticed.
+void Dialer::await_reply() {
+  const bool notices = plan_.late && plan_.notice_ns < plan_.handshake_timeout_ns;
+  reply_until_ns_ = sys::now_ns() + plan_.handshake_timeout_ns;
+  set_deadline(notices ? plan_.notice_ns : plan_.handshake_timeout_ns);
+}
+
+// What is to be called without the lock, if this deadline is that of the notice.
+std::function<void()> Dialer::take_notice() {
+  const bool waits = phase_ == Phase::asking || phase_ == Phase::shaking;
+  if (!waits || deadline_ns_ >= reply_until_ns_) return nullptr;
+  deadline_ns_ = reply_until_ns_;
+  device_.engine().call_at(deadline_ns_, shared_from_this());
+  return std::exchange(plan_.late, nullptr);
+}
+
 void Dialer::on_ready(std::uint32_t /*events*/) {
   Result result;
   {
@@ -249,12 +265,15 @@ void Dialer::on_ready(std::uint32_t /*events*/) {
 
 void Dialer::on_deadline() {
   Result result;
+  std::function<void()> late;
   {
     const std::lock_guard lock(mutex_);
     // An earlier phase may have left its alarm behind.
     if (phase_ == Phase::done || phase_ == Phase::idle || sys::now_ns() < deadline_ns_) return;
-    result = phase_ == Phase::refused ? connect() : timed_out();
+    late = take_notice();
+    if (!late) result = phase_ == Phase::refused ? connect() : timed_out();
   }
+  if (late) return late();
   report(std::move(result));
 }
 
@@ -280,7 +299,7 @@ Dialer::Result Dialer::begin_handshake(const sockaddr_storage& peer) {
   }
   handshake_.emplace(plan_.handshake, plan_.private_data);
   phase_ = Phase::shaking;
-  set_deadline(plan_.handshake_timeout_ns);
+  await_reply();
   send_request();
   return watch_handshake() ? std::nullopt : fail(ENOMEM);
 }

@@ -26,7 +26,10 @@ class Dialer final : public Pollable, public std::enable_shared_from_this<Dialer
     iwarp::HandshakeOptions handshake{};
     std::vector<std::byte> private_data{};
     std::uint64_t connect_timeout_ns = 0;
-    std::uint64_t handshake_timeout_ns = 0;
+    std::uint64_t handshake_timeout_ns = 0;  // until the peer has answered
+    // After this time without an answer, and before the timeout, `late` is called once. Null: not.
+    std::uint64_t notice_ns = 0;
+    std::function<void()> late{};
     std::uint64_t refused_ns = 0;          // how long a refused connection is tried again
     bool may_fall_back = true;             // to MPA revision 1
     PairTerms pair{};                      // of the queue pair; without a context TCP is used
@@ -85,6 +88,8 @@ class Dialer final : public Pollable, public std::enable_shared_from_this<Dialer
   void unwatch();
   void drop();
   void set_deadline(std::uint64_t timeout_ns);
+  void await_reply();
+  [[nodiscard]] std::function<void()> take_notice();
   void report(Result result);
 
   Device& device_;
@@ -99,6 +104,7 @@ class Dialer final : public Pollable, public std::enable_shared_from_this<Dialer
   std::uint64_t token_ = 0;
   std::uint32_t watched_ = 0;  // events, while there is a token
   std::uint64_t deadline_ns_ = 0;
+  std::uint64_t reply_until_ns_ = 0;  // while asking or shaking
   std::uint64_t refused_until_ns_ = 0;
   bool fell_back_ = false;
   bool asked_pair_ = false;
