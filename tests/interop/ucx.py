@@ -30,13 +30,13 @@ def _operations(path):
     return found
 
 
-def _perftest(test, transports, size, kind, count=200, layer=()):
+def _perftest(test, transports, size, kind, count=200, layer=(), stats=None):
     def run(stage):
         """A program that finds no device uses something else and passes, so the device's own
         counters decide."""
         harness.need_ucx_transports()
         port = harness.free_port()
-        path = stage.scratch("stats.json")
+        path = stats or stage.scratch("stats.json")
         env = {"UCX_TLS": transports} if transports else {}
         common = ("-p", port, "-t", test, "-s", str(size), "-n", str(count), "-w", "10", *layer)
         # Where it was built with MPI, it takes itself for a process of MPI without a terminal.
@@ -59,6 +59,26 @@ for _test in ("tag_lat", "tag_bw", "put_lat", "get", "add", "am_lat"):
     cases.add(f"ucx_perftest.rc_{_test}", _perftest(_name, "rc_v,ud_v,self", 8, "RC"))
 cases.add("ucx_perftest.rc_tag_lat_long",
           _perftest("tag_lat", "rc_v,ud_v,self", 65536, "RC", count=50))
+
+
+@cases.case("ucx_perftest.rc_tag_lat_rendezvous")
+def rendezvous(stage):
+    """A MiB is announced by a small Send, fetched by one RDMA Read, and acknowledged by a small
+    Send. Nothing of it waits for a receive or for credits."""
+    path = stage.scratch("rendezvous.json")
+    count = 50
+    _perftest("tag_lat", "rc_v,ud_v,self", 2**20, "RC", count=count, stats=path)(stage)
+    pairs = json.loads(pathlib.Path(path).read_text())["queue_pairs"]
+    (used,) = [pair for pair in pairs if pair["reads"]["operations"] > 0]
+    # UCX warms up by some transfers, and tells the results by others.
+    for reads in (used["reads"], used["peer_reads"]):
+        need(count <= reads["operations"] <= 2 * count, f"{reads} for {count} transfers")
+        need(reads["bytes"] == reads["operations"] * 2**20, f"not a MiB each: {reads}")
+    need(used["sends"]["bytes"] < 2**20, f"sent as messages: {used['sends']}")
+    waits = {name: used[name] for name in ("rnr_waits", "credit_waits")}
+    need(not any(waits.values()), f"the transfers have waited: {waits}")
+
+
 cases.add("ucx_perftest.ud_tag_lat", _perftest("tag_lat", "ud_v,self", 8, "UD"))
 cases.add("ucx_perftest.ud_tag_bw", _perftest("tag_bw", "ud_v,self", 4096, "UD"))
 # The lower layer of UCX, which uses one transport and nothing else.

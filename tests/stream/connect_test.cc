@@ -298,6 +298,7 @@ TEST(StreamOptions, OutOfRangeIsRefusedByName) {
   has(refused([](Options& o) { o.mapped_buffers = 256; }), "mapped_buffers");
   has(refused([](Options& o) { o.spin = -1us; }), "spin");
   has(refused([](Options& o) { o.linger = -1ms; }), "linger");
+  has(refused([](Options& o) { o.answer_timeout = 0ms; }), "answer_timeout");
   has(refused([](Options& o) { o.keepalive = Keepalive{0ms, 1ms, 1}; }), "keepalive");
 }
 
