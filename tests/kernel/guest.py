@@ -18,6 +18,7 @@ _HERE = pathlib.Path(__file__).resolve().parent
 HOST, GUEST = ("10.79.0.1", "fd79::1"), ("10.79.0.2", "fd79::2")
 _TAP = "weft-tap"
 BOOT_S = 600  # some seconds on an idle machine
+_COMMAND_S = 600
 # Segments as they are on a wire: no device computes checksums or cuts segments for the kernel.
 _NO_OFFLOAD = ("csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,"
                "guest_ufo=off,host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off")
@@ -142,7 +143,7 @@ class Guest:
         side = self._stage.plain("command in the guest", sys.executable, "-B",
                                  _HERE / "remote.py", GUEST[0], " ".join(map(str, words)),
                                  place=self.place)
-        side.finish(status=status)
+        side.finish(_COMMAND_S, status=status)
         output = side.output
         self._stage.forget(side)
         return output

@@ -11,7 +11,7 @@ from guest import GUEST, HOST, Guest
 from harness import Skip, need
 from suites import build
 
-_LIMIT_S = 240
+_LIMIT_S = 600
 
 
 def example(name):
@@ -87,7 +87,7 @@ def add(name, converse):
                 converse(stage, Sides(stage, guest, to_siw))
                 guest.need_healthy()
 
-        registry.add(f"layers.{name}.{'to' if to_siw else 'from'}_siw", run, timeout_s=900)
+        registry.add(f"layers.{name}.{'to' if to_siw else 'from'}_siw", run, timeout_s=1800)
 
 
 add("connection", file_copy)

@@ -12,7 +12,7 @@ from harness import Skip, need
 
 _ROOT = "/bare"
 _USER = "setpriv --reuid 1000 --regid 1000 --clear-groups --bounding-set -all --no-new-privs"
-_LIMIT_S = 240
+_LIMIT_S = 600
 
 
 def packages(stage):
@@ -84,4 +84,4 @@ def package(stage):
         guest.need_healthy()
 
 
-registry.add("package.ordinary_user", package, timeout_s=900)
+registry.add("package.ordinary_user", package, timeout_s=1800)
