@@ -149,6 +149,9 @@ inline constexpr std::uint64_t between_looks_at_others_ns = 20'000;
 // How often the progress thread looks whether the program has left gathered requests alone: see
 // LocalCarrier::watch_gathering(). epoll_wait(2) makes up to a millisecond more of it.
 inline constexpr std::uint64_t between_looks_at_gathered_ns = 1'000'000;
+// Messages to a shared receive queue on this host that the peer has not taken for this long, while
+// it neither polls nor sleeps: its progress thread is woken.
+inline constexpr std::uint64_t between_looks_at_sent_ns = 200'000;
 // Pairs of this process with another one of this host that no connection uses: see
 // local/process_pair.h. Each holds a descriptor. Beyond it the one that was used longest ago is
 // closed.

@@ -26,6 +26,9 @@ inline constexpr std::uint32_t direct_slices = 4;
 inline constexpr std::uint32_t near_receives = 64;
 // Payload that is copied through the ring. A larger one is written to its place in one copy.
 inline constexpr std::uint32_t inline_bytes = 4096;
+// The same where the owner matches messages with receives itself (Receives::matched): its device
+// would have to fetch a larger one.
+inline constexpr std::uint32_t matched_inline_bytes = 12 * 1024;
 
 enum class Kind : std::uint8_t {
   send,     // payload follows in the slots
@@ -95,6 +98,16 @@ static_assert(sizeof(Receive) == 32);
 // The pieces behind the first one.
 using FurtherSlices = std::array<iwarp::LocalSlice, direct_slices - 1>;
 
+// What the peer learns of the owner's receives.
+struct Receives {
+  std::atomic<std::uint64_t> published{0};  // since the beginning
+  // Not 0: they are in a shared queue, so they are not published, and the owner finds one for each
+  // message when it takes that from the ring.
+  std::uint32_t matched = 0;
+  // Then the position of a message that has found no receive yet, plus one; 0 where none waits.
+  std::atomic<std::uint64_t> starving{0};
+};
+
 // How the peer has ended the connection.
 enum class End : std::uint32_t {
   none,
@@ -145,7 +158,7 @@ struct Accesses {
 struct Inbox {
   // Written by the owner.
   alignas(64) std::atomic<std::uint64_t> consumed{0};  // slots
-  std::atomic<std::uint64_t> receives{0};              // published since the beginning
+  Receives receives;
   std::atomic<Armed> armed{Armed::no};
   std::atomic<std::uint32_t> open{0};  // not 0: the peer may access memory
   std::uint32_t domain = 0;

@@ -44,9 +44,6 @@ std::string_view LocalCarrier::lasting_obstacle(const QueuePairParts& parts) {
   // UC must drop messages without a receive, which this carrier lets wait.
   if (parts.is_unreliable()) return "the queue pair is of type UC";
   if (parts.qp.qp_type != IBV_QPT_RC) return "the queue pair is of type XRC";
-  // Receives of a shared queue belong to no queue pair before a message takes one, so they cannot
-  // be published.
-  if (parts.receives.shared()) return "the queue pair has a shared receive queue";
   if (device.faults() && device.faults()->plan().names_streams()) {
     return "a rule of faults acts on TCP connections";
   }
@@ -151,9 +148,26 @@ void LocalCarrier::look_at_gathered() {
   if (gathering_.used()) watch_gathering();
 }
 
+// Messages to a peer with a shared receive queue complete when the peer takes them, which a peer
+// that neither polls nor sleeps does not do by itself. One alarm after the other while there are
+// any, as watch_gathering().
+void LocalCarrier::watch_under_way() {
+  if (nudge_due_ns_ != 0 || !link_ || !link_->requester.has_under_way()) return;
+  nudge_due_ns_ = sys::now_ns() + limits::between_looks_at_sent_ns;
+  driver_.engine.call_at(nudge_due_ns_, driver_.queue_pair.lock());
+}
+
+void LocalCarrier::look_at_under_way() {
+  if (nudge_due_ns_ == 0 || sys::now_ns() < nudge_due_ns_) return;
+  nudge_due_ns_ = 0;
+  if (link_->requester.stalls()) link_->connection.wake();
+  watch_under_way();
+}
+
 void LocalCarrier::execute() {
   gathering_.sent();
   link_->requester.advance();
+  watch_under_way();
 }
 
 void LocalCarrier::advance(QueuePairLock& lock) {
@@ -170,9 +184,14 @@ void LocalCarrier::advance(QueuePairLock& lock) {
   keep_time();
 }
 
+// A message that has waited for a receive of the shared queue is taken now.
 void LocalCarrier::receives_posted(QueuePairLock& lock) {
   if (stream_) return stream_->receives_posted(lock);
-  if (end_.reason == EndReason::none) link_->responder.publish_receives();
+  if (end_.reason != EndReason::none) return;
+  if (!parts_.receives.shared()) return link_->responder.publish_receives();
+  drain();
+  link_->responder.advance();
+  look_for_end();
 }
 
 void LocalCarrier::drive(Occasion occasion, QueuePairLock& lock) {
@@ -183,7 +202,10 @@ void LocalCarrier::drive(Occasion occasion, QueuePairLock& lock) {
   if (stream_) return stream_->drive(occasion, lock);
   if (occasion == Occasion::polled || occasion == Occasion::waiting) gathering_.polled();
   take_in(occasion);
-  if (occasion == Occasion::deadline) look_at_gathered();
+  if (occasion == Occasion::deadline) {
+    look_at_gathered();
+    look_at_under_way();
+  }
   // Nearly always idle in a receiver that polls: one look at memory is all that a poll costs. What
   // is gathered is for the program's calls.
   const bool by_program = occasion == Occasion::polled || occasion == Occasion::waiting;

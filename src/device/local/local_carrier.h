@@ -28,9 +28,8 @@ namespace weft::device {
 // Its data path knows nothing of traces: see ObservedLocalCarrier.
 class LocalCarrier : public Carrier {
  public:
-  // Why a connection must stay on TCP, as the end of "because ..."; empty: it need not. Shared
-  // receive queues cannot be published, and a capture shows what TCP carries. `channel`: of the TCP
-  // connection `tcp`, if there is one.
+  // Why a connection must stay on TCP, as the end of "because ..."; empty: it need not. A capture
+  // shows what TCP carries. `channel`: of the TCP connection `tcp`, if there is one.
   [[nodiscard]] static std::string_view obstacle(const QueuePairParts& parts,
                                                  const StreamParameters& parameters,
                                                  const TcpEnds& tcp, const LocalChannel& channel);
@@ -106,6 +105,8 @@ class LocalCarrier : public Carrier {
   void execute();
   void watch_gathering();
   void look_at_gathered();
+  void watch_under_way();
+  void look_at_under_way();
   void take_in(Occasion occasion);
   void arm_again();
   void drain();
@@ -137,6 +138,7 @@ class LocalCarrier : public Carrier {
   unsigned polls_ = 0;
   Gathering gathering_;                  // of small Writes
   std::uint64_t watch_due_ns_ = 0;       // of the alarm for look_at_gathered(); 0: none
+  std::uint64_t nudge_due_ns_ = 0;       // of the alarm for look_at_under_way(); 0: none
   std::optional<std::uint8_t> retries_;  // as LocalRequester::set_retries()
   bool peer_gone_ = false;
   bool confirmed_ = true;  // the peer has the connection

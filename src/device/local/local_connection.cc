@@ -28,6 +28,7 @@ LocalConnection::LocalConnection(QueuePairParts& parts, std::unique_ptr<LocalWir
       own_receives_(receives_of(parts)),
       own_published_(published_in(own_at_, own_receives_)),
       peer_published_(published_in(peer_at_, peer_.receives)),
+      peer_matches_(peer_at_->receives.matched != 0),
       writer_(*peer_at_),
       reader_(*own_at_),
       remote_(*peer_at_, *peer_.process) {}
@@ -50,6 +51,7 @@ void LocalConnection::prepare(const QueuePairParts& parts, inbox::Inbox& own) {
   own.domain = ProtectionDomain::of(parts.qp.pd)->number;
   own.queue_pair = parts.qp.qp_num;
   own.access = parts.attributes.qp_access_flags;
+  own.receives.matched = parts.receives.shared() ? 1 : 0;
 }
 
 inbox::Receive& LocalConnection::own_receive(std::uint64_t number) const {

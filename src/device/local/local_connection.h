@@ -48,6 +48,14 @@ class LocalConnection {
   [[nodiscard]] bool peer_is_open() const {
     return peer_at_->open.load(std::memory_order_acquire) != 0;
   }
+  // The peer finds receives for our messages itself: inbox::Receives::matched, as of the agreement.
+  [[nodiscard]] bool peer_matches() const { return peer_matches_; }
+  // The position behind the last message that push() has published.
+  [[nodiscard]] std::uint64_t pushed() const { return writer_.position(); }
+  // Whether the peer has taken all messages before this position.
+  [[nodiscard]] bool taken(std::uint64_t position) const {
+    return peer_at_->consumed.load(std::memory_order_acquire) >= position;
+  }
   [[nodiscard]] RingReader& reader() { return reader_; }
   // The n-th receive since the beginning, as this end or the peer has published it.
   [[nodiscard]] inbox::Receive& own_receive(std::uint64_t number) const;
@@ -79,6 +87,7 @@ class LocalConnection {
   std::uint32_t own_receives_;
   inbox::Receive* own_published_;
   const inbox::Receive* peer_published_;
+  bool peer_matches_;
   RingWriter writer_;
   RingReader reader_;
   RemoteCopy remote_;

@@ -1,3 +1,4 @@
+// Class LocalRequester: this file and local_requester_peer.cc.
 #include "device/local/local_requester.h"
 
 #include <algorithm>
@@ -5,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
+#include <utility>
 
 #include "base/guarded_memory.h"
 #include "device/memory/can_access.h"
@@ -32,8 +34,10 @@ bool is_small_write(const WorkRequest& work) {
   return bytes > 0 && bytes <= small_bytes;
 }
 
+}  // namespace
+
 // A Write needs none of them unless it notifies; the receiver reads them with the message.
-std::uint8_t flags_of(const WorkRequest& work) {
+std::uint8_t LocalRequester::flags_of(const WorkRequest& work) {
   std::uint8_t flags = work.solicited ? inbox::flag_solicited : 0;
   if (work.operation == Operation::send_immediate || work.operation == Operation::write_immediate) {
     flags |= inbox::flag_immediate;
@@ -41,8 +45,6 @@ std::uint8_t flags_of(const WorkRequest& work) {
   if (work.operation == Operation::send_invalidate) flags |= inbox::flag_invalidate;
   return flags;
 }
-
-}  // namespace
 
 // Writes that may wait are kept, so that they share a system call.
 void LocalRequester::post(const WorkRequest& work, bool more) {
@@ -61,10 +63,11 @@ void LocalRequester::advance() {
 }
 
 void LocalRequester::execute_pending() {
+  if (connection_.peer_matches() && !idle()) watch_oldest();
   // One request at a time: the next one may start only when the peer's device has answered, because
   // requests complete in order.
   while (!pending_.empty() && !failure_ && !reply_awaited_) {
-    if (const std::size_t done = execute_writes()) {
+    if (const std::size_t done = under_way_.empty() ? execute_writes() : 0) {
       for (std::size_t i = 0; i < done; ++i) pending_.pop_front();
       continue;
     }
@@ -81,13 +84,15 @@ LocalRequester::Outcome LocalRequester::execute(const WorkRequest& work) {
   // The peer has not left TCP yet, or is about to end. Its wake-up, or the end, brings this call
   // again.
   if (!connection_.peer_is_open()) return Outcome::blocked;
+  const bool follows = !under_way_.empty();
+  if (follows && !may_follow(work)) return Outcome::blocked;
   // Everything before it has completed, so its turn has come.
   if (is_local(work.operation)) {
     const Status status = parts_.memory.carry_out_next();
     if (status == Status::success) return complete(work, status);
     return fail(work, status, {EndReason::local_error, inbox::End::closed});
   }
-  if (!gather(work)) {
+  if (!follows && !gather(work)) {
     return fail(work, Status::local_protection, {EndReason::local_error, inbox::End::closed});
   }
   switch (work.operation) {
@@ -131,6 +136,7 @@ bool LocalRequester::add_local(const WorkRequest& work) {
 // --- Sends ---------------------------------------------------------------------------------------
 
 LocalRequester::Outcome LocalRequester::execute_send(const WorkRequest& work) {
+  if (connection_.peer_matches()) return send_to_match(work);
   if (!receive_available()) return wait_for_receive(work);
   // A copy, since the peer's memory may change between the check and the use.
   const inbox::Receive receive = connection_.peer_receive(claimed_);
@@ -162,6 +168,7 @@ LocalRequester::Outcome LocalRequester::execute_send(const WorkRequest& work) {
 // The Send is successful only once the peer has invalidated the STag (RFC 5040 §5.3), which its
 // device alone can do.
 LocalRequester::Outcome LocalRequester::execute_send_invalidate(const WorkRequest& work) {
+  if (connection_.peer_matches()) return request_access(work);
   if (!receive_available()) return wait_for_receive(work);
   receive_found();
   return request_access(work);
@@ -169,7 +176,7 @@ LocalRequester::Outcome LocalRequester::execute_send_invalidate(const WorkReques
 
 bool LocalRequester::receive_available() const {
   // Sequentially consistent with `wants_receive`: see wait_for_receive().
-  return connection_.peer().receives.load(std::memory_order_seq_cst) != claimed_;
+  return connection_.peer().receives.published.load(std::memory_order_seq_cst) != claimed_;
 }
 
 // Finds the memory of a receive, as far as the message needs it. Also where the payload goes
@@ -238,20 +245,27 @@ LocalRequester::Outcome LocalRequester::wait_for_receive(const WorkRequest& work
   // one of the sides.
   peer.wants_receive.store(1, std::memory_order_seq_cst);
   if (receive_available()) return execute(work);
+  if (!wait_is_over(length_bytes_)) return Outcome::blocked;
+  return fail(work, Status::rnr_retry_exceeded,
+              {EndReason::peer_terminated, inbox::End::request_refused});
+}
+
+// Of the oldest message, which is of this length.
+bool LocalRequester::wait_is_over(std::uint64_t length_bytes) {
+  const inbox::Inbox& peer = connection_.peer();
   // The iwarp personality has no hold: a missing receive ends the connection (RFC 5041 §7.1).
   const bool holds = peer.hold_bytes.load(std::memory_order_relaxed) != 0;
-  if (holds) wait_.begin(length_bytes_);
+  if (holds) wait_.begin(length_bytes);
   const std::uint8_t retries = retries_.value_or(peer.retries.load(std::memory_order_relaxed));
-  if (holds && retries >= iwarp::rnr_retry_infinite) return Outcome::blocked;
+  if (holds && retries >= iwarp::rnr_retry_infinite) return false;
   const std::uint64_t now_ns = sys::now_ns();
   if (holds && deadline_ns_ == UINT64_MAX) {
     const std::uint64_t timer_ns = peer.retry_timer_ns.load(std::memory_order_relaxed);
     deadline_ns_ = now_ns + retries * std::min(timer_ns, longest_rnr_timer_ns);
   }
-  if (holds && now_ns < deadline_ns_) return Outcome::blocked;
+  if (holds && now_ns < deadline_ns_) return false;
   receive_found();
-  return fail(work, Status::rnr_retry_exceeded,
-              {EndReason::peer_terminated, inbox::End::request_refused});
+  return true;
 }
 
 // Also where the wait for a receive has ended without one.
@@ -276,7 +290,8 @@ bool LocalRequester::room_for(std::size_t payload_bytes) {
 
 LocalRequester::Outcome LocalRequester::execute_write(const WorkRequest& work) {
   const bool notifies = work.operation == Operation::write_immediate;
-  if (notifies && !receive_available()) return wait_for_receive(work);
+  const bool matched = notifies && connection_.peer_matches();
+  if (notifies && !matched && !receive_available()) return wait_for_receive(work);
   // Checked before the payload is written, because a Write that was placed must not be repeated.
   if (notifies && !room_for(0)) return Outcome::blocked;
   receive_found();
@@ -286,7 +301,9 @@ LocalRequester::Outcome LocalRequester::execute_write(const WorkRequest& work) {
     if (outcome == Outcome::blocked || failure_) return outcome;
   }
   if (notifies) push(inbox::Kind::written, work, {});
-  return complete(work, Status::success);
+  if (!matched) return complete(work, Status::success);
+  add_under_way(work);
+  return Outcome::done;
 }
 
 // The oldest requests, as far as they are small Writes, in one call. Returns how many have
@@ -408,8 +425,7 @@ GrantView::Found LocalRequester::look_up(const WorkRequest& work, std::uint32_t 
 // goes the usual way, from its beginning; a part of it may have been placed.
 bool LocalRequester::write_mapped(const WorkRequest& work) {
   if (work.operation != Operation::write || known_.stag != work.rkey || !known_.file.valid() ||
-      !pending_.empty() || failure_ || !connection_.peer_is_open() || !gather(work) ||
-      length_bytes_ == 0) {
+      !idle() || failure_ || !connection_.peer_is_open() || !gather(work) || length_bytes_ == 0) {
     return false;
   }
   const auto found = look_up(work, IBV_ACCESS_REMOTE_WRITE);
@@ -477,82 +493,6 @@ LocalRequester::Outcome LocalRequester::copy_failed(const WorkRequest& work, int
   }
   return fail(work, Status::remote_operation,
               {EndReason::peer_terminated, inbox::End::request_refused});
-}
-
-// --- Accesses that the peer's device makes -------------------------------------------------------
-
-// The peer's device reads the data later, so inline data must be a copy by then.
-LocalRequester::Outcome LocalRequester::request_access(const WorkRequest& work) {
-  if (work.inline_data && !stored_) return Outcome::blocked;
-  std::array<inbox::Piece, 64> pieces;
-  // Not reached with the limits of this device; a check is cheaper than a wrong message.
-  if (local_.size() > pieces.size()) {
-    return fail(work, Status::local_operation, {EndReason::local_error, inbox::End::closed});
-  }
-  inbox::AccessRequest request{.number = requests_ + 1,
-                               .operation = work.operation,
-                               .flags = flags_of(work),
-                               .pieces = static_cast<std::uint16_t>(local_.size()),
-                               .stag = work.rkey,
-                               .offset = work.remote_address,
-                               .length_bytes = length_bytes_,
-                               .compare_or_add = work.compare_or_add,
-                               .swap = work.swap};
-  for (std::size_t i = 0; i < local_.size(); ++i) {
-    pieces[i] = {reinterpret_cast<std::uint64_t>(local_[i].iov_base), local_[i].iov_len};
-  }
-  const std::array<iovec, 2> payload{iovec{&request, sizeof request},
-                                     iovec{pieces.data(), local_.size() * sizeof(inbox::Piece)}};
-  const std::size_t payload_bytes = payload[0].iov_len + payload[1].iov_len;
-  if (!room_for(payload_bytes)) return Outcome::blocked;
-  push(inbox::Kind::request, work, payload);
-  connection_.wake();  // the answer must not wait for the peer's program to poll
-  ++requests_;
-  reply_awaited_ = true;
-  return Outcome::blocked;
-}
-
-void LocalRequester::take_reply(const inbox::AccessReply& reply) {
-  // A reply that was not asked for: the peer's memory is not trusted.
-  if (!reply_awaited_ || pending_.empty()) return;
-  reply_awaited_ = false;
-  const WorkRequest& work = pending_.front().request;
-  if (reply.status == Status::local_protection) {
-    (void)fail(work, reply.status, {EndReason::local_error, inbox::End::closed});
-  } else if (reply.status != Status::success) {
-    // The peer may send any number.
-    const Status status = std::min(reply.status, Status::bad_response);
-    (void)fail(work, status, {EndReason::peer_terminated, inbox::End::none});
-  } else if (is_atomic(work.operation) && fetches(work.operation)) {
-    const bool found = gather(work) && guarded_store(local_.front().iov_base, &reply.original,
-                                                     sizeof reply.original);
-    (void)(found ? complete(work, Status::success)
-                 : fail(work, Status::local_protection,
-                        {EndReason::local_error, inbox::End::closed}));
-  } else {
-    length_bytes_ = iwarp::total_bytes(work.slices);
-    (void)complete(work, Status::success);
-  }
-  pending_.pop_front();
-  advance();
-}
-
-// Whether the oldest request names this memory, or memory that has left the table of regions.
-bool LocalRequester::uses(const std::byte* base, std::size_t length_bytes) {
-  if (!gather(pending_.front().request)) return true;
-  return std::any_of(local_.begin(), local_.end(), [&](const iovec& piece) {
-    const auto* const at = static_cast<const std::byte*>(piece.iov_base);
-    return std::less()(at, base + length_bytes) && std::less()(base, at + piece.iov_len);
-  });
-}
-
-// The peer's device may be about to copy from or to the memory of the oldest request. A request
-// that uses other memory goes on.
-void LocalRequester::withdraw_request(const std::byte* base, std::size_t length_bytes) {
-  if (!reply_awaited_ || !uses(base, length_bytes)) return;
-  // The peer looks at it before each copy; one that has begun is awaited.
-  connection_.own().withdrawn.store(requests_, std::memory_order_seq_cst);
-  connection_.await_access();
 }
 
 // --- Completions ---------------------------------------------------------------------------------

@@ -49,7 +49,11 @@ class LocalRequester {
   // Memory here is being deregistered: returns when the peer's device does not use it for a request
   // any more. A request that names it then fails, as if the memory had not been registered.
   void withdraw_request(const std::byte* base, std::size_t length_bytes);
-  [[nodiscard]] bool idle() const { return pending_.empty(); }
+  [[nodiscard]] bool idle() const { return pending_.empty() && under_way_.empty(); }
+  // A message of this end has waited at the peer since the last call.
+  [[nodiscard]] bool stalls();
+  // Messages wait for the peer to match them.
+  [[nodiscard]] bool has_under_way() const { return !under_way_.empty(); }
   void add_counters(QueuePairCounters& counters) const { wait_.add_counters(counters); }
   // Whether a Send waits for a receive of the peer.
   [[nodiscard]] bool awaits_receive() const { return wait_.waits(); }
@@ -58,7 +62,7 @@ class LocalRequester {
 
   // The requests that were executed with success since the connection began, before release().
   [[nodiscard]] std::uint64_t executed() const {
-    return posted_ - pending_.size() - (failure_ ? 1 : 0);
+    return posted_ - pending_.size() - under_way_.size() - (failure_ ? 1 : 0);
   }
 
   // A request has failed, so the connection must end.
@@ -71,6 +75,10 @@ class LocalRequester {
   // Hands out what has not executed, in the order of posting, and keeps none of it.
   template <typename Take>
   void release(Take take) {
+    for (; !under_way_.empty(); under_way_.pop_front()) {
+      const UnderWay& sent = under_way_.front();
+      take(iwarp::WorkRequest{.wr_id = sent.wr_id, .operation = sent.operation}, give_covered());
+    }
     for (; !pending_.empty(); pending_.pop_front()) take(pending_.front().request, give_covered());
   }
 
@@ -80,6 +88,17 @@ class LocalRequester {
  private:
   enum class Outcome : std::uint8_t { done, blocked };
 
+  [[nodiscard]] static std::uint8_t flags_of(const iwarp::WorkRequest& work);
+
+  // A message to a peer that matches it itself. It completes when the peer has taken it.
+  struct UnderWay {
+    std::uint64_t end = 0;  // position behind it
+    std::uint64_t wr_id = 0;
+    std::uint64_t length_bytes = 0;
+    iwarp::Operation operation = iwarp::Operation::send;
+    bool signaled = true;
+  };
+
   [[nodiscard]] Outcome execute(const iwarp::WorkRequest& work);
   void execute_pending();
   [[nodiscard]] std::size_t execute_writes();
@@ -88,6 +107,12 @@ class LocalRequester {
   [[nodiscard]] bool uses(const std::byte* base, std::size_t length_bytes);
   [[nodiscard]] bool add_local(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome execute_send(const iwarp::WorkRequest& work);
+  [[nodiscard]] Outcome send_to_match(const iwarp::WorkRequest& work);
+  [[nodiscard]] bool may_follow(const iwarp::WorkRequest& work);
+  void add_under_way(const iwarp::WorkRequest& work);
+  void retire_taken();
+  void watch_oldest();
+  void fail_oldest(iwarp::Status status, Failure failure);
   [[nodiscard]] Outcome execute_send_invalidate(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome execute_write(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome execute_read(const iwarp::WorkRequest& work);
@@ -99,6 +124,7 @@ class LocalRequester {
   [[nodiscard]] Outcome execute_atomic(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome request_access(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome wait_for_receive(const iwarp::WorkRequest& work);
+  [[nodiscard]] bool wait_is_over(std::uint64_t length_bytes);
   void note_refused(const iwarp::WorkRequest& work, std::uint32_t right);
   void receive_found();
   [[nodiscard]] bool room_for(std::size_t payload_bytes);
@@ -117,6 +143,8 @@ class LocalRequester {
   LocalConnection& connection_;
   // Small Writes are gathered here, again and again.
   RingQueue<StoredRequest, std::size_t{16} * 1024> pending_;
+  RingQueue<UnderWay, std::size_t{16} * 1024> under_way_;  // before pending_
+  std::uint64_t stalled_at_ = 0;                           // see stalls()
   std::optional<Failure> failure_;
   std::optional<std::uint8_t> retries_;
   bool awaits_room_ = false;

@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <utility>
 
 #include "base/guarded_memory.h"
 #include "device/memory/can_access.h"
@@ -65,7 +66,7 @@ void LocalResponder::publish_receives() {
   inbox::Inbox& own = connection_.own();
   // After the receives themselves; sequentially consistent with the look at `wants_receive` behind
   // it.
-  own.receives.store(published_ - first_, std::memory_order_seq_cst);
+  own.receives.published.store(published_ - first_, std::memory_order_seq_cst);
   if (own.wants_receive.load(std::memory_order_seq_cst) != 0 &&
       // The exchange makes one wake-up out of several posts.
       own.wants_receive.exchange(0) != 0) {
@@ -81,8 +82,7 @@ bool LocalResponder::drain() {
   // A failure ends the connection, so later messages have no effect.
   for (; !failure_ && taken < most; ++taken) {
     const auto header = reader.next();
-    if (!header) break;
-    take(*header);
+    if (!header || !take(*header)) break;
     reader.done(*header);
   }
   // The peer has written what no version of this library writes.
@@ -94,27 +94,45 @@ bool LocalResponder::drain() {
   return taken < most;
 }
 
-void LocalResponder::take(const inbox::MessageHeader& header) {
+bool LocalResponder::take(const inbox::MessageHeader& header) {
   // Every message counts as an arrival, as over TCP.
-  parts_.note_arrival();
+  if (!starving_) parts_.note_arrival();
   switch (header.kind) {
     case inbox::Kind::request:
       return take_request(header);
     case inbox::Kind::reply: {
       inbox::AccessReply reply;
       (void)connection_.reader().copy(0, std::as_writable_bytes(std::span(&reply, 1)));
-      return requester_.take_reply(reply);
+      requester_.take_reply(reply);
+      return true;
     }
     default:
       return take_send(header);
   }
 }
 
+// Receives of a shared queue are not published: the peer sends, and is told here that its message
+// waits. Otherwise the peer may only send for a receive that was published.
+bool LocalResponder::find_receive() {
+  inbox::Inbox& own = connection_.own();
+  const bool shared = parts_.receives.shared() != nullptr;
+  if (parts_.receives.take(receive_, shared)) {
+    if (std::exchange(starving_, false)) own.receives.starving.store(0, std::memory_order_release);
+    return true;
+  }
+  if (!shared) {
+    fail(inbox::End::closed);
+  } else if (!std::exchange(starving_, true)) {
+    own.receives.starving.store(connection_.reader().position() + 1, std::memory_order_release);
+    connection_.wake();
+  }
+  return false;
+}
+
 // A Send or a Write with immediate: the peer uses receives in the order in which they are
 // published.
-void LocalResponder::take_send(const inbox::MessageHeader& header) {
-  // The peer may only send for a receive that was published.
-  if (!parts_.receives.take(receive_, false)) return fail(inbox::End::closed);
+bool LocalResponder::take_send(const inbox::MessageHeader& header) {
+  if (!find_receive()) return false;
   const bool from_write = header.kind == inbox::Kind::written;
   Status status = Status::success;
   if (header.kind == inbox::Kind::send) status = place(receive_, header);
@@ -123,7 +141,15 @@ void LocalResponder::take_send(const inbox::MessageHeader& header) {
     status = Status::local_length;  // only a broken peer places more than there is room for
   }
   complete(receive_.wr_id, status, header, from_write);
-  if (status != Status::success) fail(inbox::End::terminated);
+  if (status == Status::success) return true;
+  fail(inbox::End::terminated);
+  // The peer has checked the length against what was published, but for a shared queue.
+  if (parts_.receives.shared()) {
+    const bool length = status == Status::local_length;
+    reply_ = {.status = length ? Status::remote_invalid_request : Status::remote_operation};
+    advance();
+  }
+  return false;
 }
 
 Status LocalResponder::place(const iwarp::ReceiveRequest& receive,
@@ -163,18 +189,16 @@ void LocalResponder::complete(std::uint64_t wr_id, Status status,
 
 // --- Accesses that the peer asks for -------------------------------------------------------------
 
-void LocalResponder::take_request(const inbox::MessageHeader& header) {
+bool LocalResponder::take_request(const inbox::MessageHeader& header) {
   inbox::AccessRequest request;
   // All sizes come from the peer's memory and are checked against the slots that the message
   // occupies.
   const std::size_t bytes = header.slots * inbox::Slot::bytes - sizeof header;
-  if (bytes < sizeof request) return fail(inbox::End::closed);
+  if (bytes < sizeof request) return broken();
   (void)connection_.reader().copy(0, std::as_writable_bytes(std::span(&request, 1)));
   std::array<inbox::Piece, most_pieces> pieces;
   const std::size_t piece_bytes = request.pieces * sizeof(inbox::Piece);
-  if (request.pieces > pieces.size() || bytes < sizeof request + piece_bytes) {
-    return fail(inbox::End::closed);
-  }
+  if (request.pieces > pieces.size() || bytes < sizeof request + piece_bytes) return broken();
   (void)connection_.reader().copy(sizeof request,
                                   std::as_writable_bytes(std::span(pieces)).first(piece_bytes));
   there_.clear();
@@ -183,25 +207,43 @@ void LocalResponder::take_request(const inbox::MessageHeader& header) {
                       static_cast<std::size_t>(pieces[i].length_bytes)});
   }
   reply_ = carry_out(request, header);
+  if (!reply_ && starving_) return false;
   advance();
+  return true;
 }
 
-inbox::AccessReply LocalResponder::carry_out(const inbox::AccessRequest& request,
-                                             const inbox::MessageHeader& header) {
+bool LocalResponder::broken() {
+  fail(inbox::End::closed);
+  return false;
+}
+
+std::optional<inbox::AccessReply> LocalResponder::carry_out(const inbox::AccessRequest& request,
+                                                            const inbox::MessageHeader& header) {
   // The requester has deregistered the memory: it is its own request that fails.
   if (!connection_.peer_is_open() || withdrawn(request)) {
-    return {.status = Status::local_protection};
+    return inbox::AccessReply{.status = Status::local_protection};
   }
-  if (takes_receive(request.operation) && request.operation != Operation::write_immediate) {
-    return pull_send(request, header);
+  if (request.operation == Operation::write_immediate) return write_and_notify(request, header);
+  if (!takes_receive(request.operation)) return transfer(request);
+  if (find_receive()) return pull_send(request, header);
+  if (starving_) return std::nullopt;
+  return refuse(Status::remote_invalid_request);
+}
+
+// The payload is placed once, also where its receive comes later.
+std::optional<inbox::AccessReply> LocalResponder::write_and_notify(
+    const inbox::AccessRequest& request, const inbox::MessageHeader& header) {
+  if (placed_ != request.number) {
+    const inbox::AccessReply reply = transfer(request);
+    if (reply.status != Status::success) return reply;
+    placed_ = request.number;
   }
-  const inbox::AccessReply reply = transfer(request);
-  if (reply.status != Status::success || request.operation != Operation::write_immediate) {
-    return reply;
+  if (!find_receive()) {
+    if (starving_) return std::nullopt;
+    return refuse(Status::remote_invalid_request);
   }
-  if (!parts_.receives.take(receive_, false)) return refuse(Status::remote_invalid_request);
   complete(receive_.wr_id, Status::success, header, true);
-  return reply;
+  return inbox::AccessReply{};
 }
 
 // The peer has deregistered memory since it asked.
@@ -287,7 +329,6 @@ inbox::AccessReply LocalResponder::transfer(const inbox::AccessRequest& request)
 // A Send whose payload the peer cannot write into the receive itself, or that invalidates an STag.
 inbox::AccessReply LocalResponder::pull_send(const inbox::AccessRequest& request,
                                              const inbox::MessageHeader& header) {
-  if (!parts_.receives.take(receive_, false)) return refuse(Status::remote_invalid_request);
   here_.clear();
   inbox::AccessReply reply;
   Status status = Status::success;

@@ -42,13 +42,20 @@ class LocalResponder {
   [[nodiscard]] const std::optional<Failure>& failure() const { return failure_; }
 
  private:
-  void take(const inbox::MessageHeader& header);
-  void take_send(const inbox::MessageHeader& header);
-  void take_request(const inbox::MessageHeader& header);
+  // False: the message stays in the ring, because it waits for a receive or has failed.
+  [[nodiscard]] bool take(const inbox::MessageHeader& header);
+  [[nodiscard]] bool take_send(const inbox::MessageHeader& header);
+  [[nodiscard]] bool take_request(const inbox::MessageHeader& header);
+  [[nodiscard]] bool find_receive();
+  // The peer has written what no version of this library writes.
+  [[nodiscard]] bool broken();
   [[nodiscard]] iwarp::Status place(const iwarp::ReceiveRequest& receive,
                                     const inbox::MessageHeader& header);
-  [[nodiscard]] inbox::AccessReply carry_out(const inbox::AccessRequest& request,
-                                             const inbox::MessageHeader& header);
+  // Nothing: the request waits for a receive.
+  [[nodiscard]] std::optional<inbox::AccessReply> carry_out(const inbox::AccessRequest& request,
+                                                            const inbox::MessageHeader& header);
+  [[nodiscard]] std::optional<inbox::AccessReply> write_and_notify(
+      const inbox::AccessRequest& request, const inbox::MessageHeader& header);
   // Ends the connection, because of a request of the peer.
   inbox::AccessReply refuse(iwarp::Status status);
   [[nodiscard]] inbox::AccessReply copy_failed(RemoteCopy::Purpose purpose);
@@ -70,6 +77,8 @@ class LocalResponder {
   std::uint64_t published_;
   std::optional<inbox::AccessReply> reply_;  // to be sent
   std::optional<Failure> failure_;
+  bool starving_ = false;     // the message at the reader waits for a receive of the shared queue
+  std::uint64_t placed_ = 0;  // number of a Write that waits so, and is placed already
   iwarp::ReceiveRequest receive_;
   std::vector<iovec> here_;
   std::vector<iovec> there_;

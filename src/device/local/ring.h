@@ -53,6 +53,8 @@ class RingReader {
   // Copies `to.size()` bytes of the payload from `offset` on. False: `to` is memory of the
   // application that cannot be written to any more.
   [[nodiscard]] bool copy(std::size_t offset, std::span<std::byte> to) const;
+  // Where the message that next() returns begins.
+  [[nodiscard]] std::uint64_t position() const { return consumed_; }
   // `header`: as next() returned it.
   void done(const inbox::MessageHeader& header);
   [[nodiscard]] bool broken() const { return broken_; }

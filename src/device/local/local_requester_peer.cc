@@ -1,0 +1,187 @@
+// Class LocalRequester: requests that the peer's device completes, and messages that it matches.
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <utility>
+
+#include "base/guarded_memory.h"
+#include "device/local/local_requester.h"
+#include "iwarp/scatter.h"
+
+namespace weft::device {
+namespace {
+
+using iwarp::EndReason;
+using iwarp::Operation;
+using iwarp::Status;
+using iwarp::WorkRequest;
+
+}  // namespace
+
+// --- Sends that the peer matches -----------------------------------------------------------------
+//
+// Receives of a shared queue belong to no connection before a message takes one, so the peer cannot
+// publish them. It finds one when it takes the message out of the ring, and until then the Send is
+// under way. What cannot follow such a Send waits until none is.
+
+// Whether the request may leave before those under way have completed: only another Send that
+// cannot fail here does, because requests complete in order.
+bool LocalRequester::may_follow(const WorkRequest& work) {
+  const bool sends =
+      work.operation == Operation::send || work.operation == Operation::send_immediate;
+  return sends && iwarp::total_bytes(work.slices) <= inbox::matched_inline_bytes && gather(work);
+}
+
+LocalRequester::Outcome LocalRequester::send_to_match(const WorkRequest& work) {
+  if (length_bytes_ > inbox::matched_inline_bytes) return request_access(work);
+  if (!room_for(length_bytes_)) return Outcome::blocked;
+  if (push(inbox::Kind::send, work, local_)) {
+    add_under_way(work);
+    return Outcome::done;
+  }
+  // The memory was unmapped. Its turn to fail comes when the others have completed.
+  if (!under_way_.empty()) return Outcome::blocked;
+  return fail(work, Status::local_protection, {EndReason::local_error, inbox::End::closed});
+}
+
+void LocalRequester::add_under_way(const WorkRequest& work) {
+  under_way_.push_back({.end = connection_.pushed(),
+                        .wr_id = work.wr_id,
+                        .length_bytes = length_bytes_,
+                        .operation = work.operation,
+                        .signaled = work.signaled});
+}
+
+// A message that the peer has taken has a receive.
+void LocalRequester::retire_taken() {
+  while (!under_way_.empty() && connection_.taken(under_way_.front().end)) {
+    const UnderWay sent = under_way_.front();
+    under_way_.pop_front();
+    length_bytes_ = sent.length_bytes;
+    (void)complete({.wr_id = sent.wr_id, .operation = sent.operation, .signaled = sent.signaled},
+                   Status::success);
+    receive_found();
+  }
+}
+
+// The peer tells when the oldest message finds no receive; this end counts the retries.
+void LocalRequester::watch_oldest() {
+  inbox::Inbox& peer = connection_.peer();
+  retire_taken();
+  if (failure_) return;
+  // The program may sleep until the completion comes: the peer wakes this end when it has taken
+  // messages. Asked for first, and then looked again.
+  if (!under_way_.empty() && parts_.completions.awaited()) {
+    peer.wants_room.store(1, std::memory_order_seq_cst);
+    retire_taken();
+  }
+  if (peer.receives.starving.load(std::memory_order_acquire) == 0) return;
+  const Failure refused{EndReason::peer_terminated, inbox::End::request_refused};
+  if (!under_way_.empty()) {
+    if (!wait_is_over(under_way_.front().length_bytes)) return;
+    fail_oldest(Status::rnr_retry_exceeded, refused);
+  } else if (reply_awaited_ && takes_receive(pending_.front().request.operation)) {
+    const WorkRequest& work = pending_.front().request;
+    if (!wait_is_over(iwarp::total_bytes(work.slices))) return;
+    (void)fail(work, Status::rnr_retry_exceeded, refused);
+    pending_.pop_front();
+  }
+}
+
+void LocalRequester::fail_oldest(Status status, Failure failure) {
+  const UnderWay sent = under_way_.front();
+  under_way_.pop_front();
+  length_bytes_ = sent.length_bytes;
+  (void)fail({.wr_id = sent.wr_id, .operation = sent.operation}, status, failure);
+}
+
+bool LocalRequester::stalls() {
+  const std::uint64_t oldest = under_way_.empty() ? 0 : under_way_.front().end;
+  return std::exchange(stalled_at_, oldest) == oldest && oldest != 0;
+}
+
+// --- Accesses that the peer's device makes -------------------------------------------------------
+
+// The peer's device reads the data later, so inline data must be a copy by then.
+LocalRequester::Outcome LocalRequester::request_access(const WorkRequest& work) {
+  if (work.inline_data && !stored_) return Outcome::blocked;
+  std::array<inbox::Piece, 64> pieces;
+  // Not reached with the limits of this device; a check is cheaper than a wrong message.
+  if (local_.size() > pieces.size()) {
+    return fail(work, Status::local_operation, {EndReason::local_error, inbox::End::closed});
+  }
+  inbox::AccessRequest request{.number = requests_ + 1,
+                               .operation = work.operation,
+                               .flags = flags_of(work),
+                               .pieces = static_cast<std::uint16_t>(local_.size()),
+                               .stag = work.rkey,
+                               .offset = work.remote_address,
+                               .length_bytes = length_bytes_,
+                               .compare_or_add = work.compare_or_add,
+                               .swap = work.swap};
+  for (std::size_t i = 0; i < local_.size(); ++i) {
+    pieces[i] = {reinterpret_cast<std::uint64_t>(local_[i].iov_base), local_[i].iov_len};
+  }
+  const std::array<iovec, 2> payload{iovec{&request, sizeof request},
+                                     iovec{pieces.data(), local_.size() * sizeof(inbox::Piece)}};
+  const std::size_t payload_bytes = payload[0].iov_len + payload[1].iov_len;
+  if (!room_for(payload_bytes)) return Outcome::blocked;
+  push(inbox::Kind::request, work, payload);
+  connection_.wake();  // the answer must not wait for the peer's program to poll
+  ++requests_;
+  reply_awaited_ = true;
+  return Outcome::blocked;
+}
+
+void LocalRequester::take_reply(const inbox::AccessReply& reply) {
+  const bool failed = reply.status != Status::success;
+  // The peer may send any number.
+  const Status status = std::min(reply.status, Status::bad_response);
+  // The peer cannot match the oldest message, and it has taken all before.
+  if (!under_way_.empty() && failed) {
+    retire_taken();
+    if (!under_way_.empty()) fail_oldest(status, {EndReason::peer_terminated, inbox::End::none});
+    return;
+  }
+  // A reply that was not asked for: the peer's memory is not trusted.
+  if (!reply_awaited_ || pending_.empty()) return;
+  reply_awaited_ = false;
+  receive_found();
+  const WorkRequest& work = pending_.front().request;
+  if (reply.status == Status::local_protection) {
+    (void)fail(work, reply.status, {EndReason::local_error, inbox::End::closed});
+  } else if (failed) {
+    (void)fail(work, status, {EndReason::peer_terminated, inbox::End::none});
+  } else if (is_atomic(work.operation) && fetches(work.operation)) {
+    const bool found = gather(work) && guarded_store(local_.front().iov_base, &reply.original,
+                                                     sizeof reply.original);
+    (void)(found ? complete(work, Status::success)
+                 : fail(work, Status::local_protection,
+                        {EndReason::local_error, inbox::End::closed}));
+  } else {
+    length_bytes_ = iwarp::total_bytes(work.slices);
+    (void)complete(work, Status::success);
+  }
+  pending_.pop_front();
+  advance();
+}
+
+// Whether the oldest request names this memory, or memory that has left the table of regions.
+bool LocalRequester::uses(const std::byte* base, std::size_t length_bytes) {
+  if (!gather(pending_.front().request)) return true;
+  return std::any_of(local_.begin(), local_.end(), [&](const iovec& piece) {
+    const auto* const at = static_cast<const std::byte*>(piece.iov_base);
+    return std::less()(at, base + length_bytes) && std::less()(base, at + piece.iov_len);
+  });
+}
+
+// The peer's device may be about to copy from or to the memory of the oldest request. A request
+// that uses other memory goes on.
+void LocalRequester::withdraw_request(const std::byte* base, std::size_t length_bytes) {
+  if (!reply_awaited_ || !uses(base, length_bytes)) return;
+  // The peer looks at it before each copy; one that has begun is awaited.
+  connection_.own().withdrawn.store(requests_, std::memory_order_seq_cst);
+  connection_.await_access();
+}
+
+}  // namespace weft::device

@@ -1,0 +1,255 @@
+// Messages within one host to a queue pair with a shared receive queue: the receiver finds a
+// receive for each when it takes the message, and the Send completes then.
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "device/pair_fixture.h"
+
+namespace weft::device {
+namespace {
+
+constexpr std::size_t size = 64;
+
+class SharedReceivesHere : public testing::Test {
+ protected:
+  void SetUp() override { setenv("WEFT_TEST_CARRIER", "local", 1); }
+  void TearDown() override { unsetenv("WEFT_TEST_CARRIER"); }
+
+  static PairOptions shared() {
+    PairOptions options;
+    options.ends.shared_receives = true;
+    options.hold_bytes = 1 << 16;
+    options.weft_peers = true;
+    return options;
+  }
+  static void expect_success(End& end, std::uint64_t wr_id) {
+    const ibv_wc completion = end.await();
+    EXPECT_EQ(completion.status, IBV_WC_SUCCESS) << wr_id;
+    EXPECT_EQ(completion.wr_id, wr_id);
+  }
+  static int immediate(End& end, ibv_wr_opcode opcode, std::vector<ibv_sge> slices,
+                       const Buffer* target = nullptr) {
+    ibv_send_wr request{};
+    request.wr_id = 9;
+    request.opcode = opcode;
+    request.send_flags = IBV_SEND_SIGNALED;
+    request.imm_data = 77;
+    if (target) {
+      request.wr.rdma.remote_addr = target->address();
+      request.wr.rdma.rkey = target->rkey();
+    }
+    return end.post(request, std::move(slices));
+  }
+};
+
+TEST_F(SharedReceivesHere, LeaveTcp) {
+  Pair pair(shared());
+  const auto source = pair.a.buffer(size);
+  const auto target = pair.b.buffer(size);
+  source->fill(3);
+  ASSERT_EQ(pair.b.post_receive(1, {target->sge(0, size)}), 0);
+  ASSERT_EQ(pair.a.send(2, {source->sge(0, size)}), 0);
+  expect_success(pair.b, 1);
+  expect_success(pair.a, 2);
+  EXPECT_TRUE(target->holds(3, 0, size));
+  EXPECT_EQ(std::string(pair.a.queue_pair->carrier_note().name), "same-host");
+  EXPECT_EQ(std::string(pair.b.queue_pair->carrier_note().name), "same-host");
+}
+
+TEST_F(SharedReceivesHere, SeveralSendsAreUnderWay) {
+  Pair pair(shared());
+  constexpr std::uint64_t count = 50;
+  const auto source = pair.a.buffer(count * size);
+  const auto target = pair.b.buffer(count * size);
+  source->fill(5);
+  for (int round = 0; round < 20; ++round) {
+    for (std::uint64_t i = 0; i < count; ++i) {
+      ASSERT_EQ(pair.b.post_receive(i, {target->sge(i * size, size)}), 0);
+    }
+    // Unsignaled ones are covered by the next that is signaled.
+    for (std::uint64_t i = 0; i < count; ++i) {
+      ASSERT_EQ(pair.a.send(i, {source->sge(i * size, size)}, i % 2 == 1 ? IBV_SEND_SIGNALED : 0),
+                0);
+    }
+    for (std::uint64_t i = 0; i < count; ++i) expect_success(pair.b, i);
+    for (std::uint64_t i = 1; i < count; i += 2) expect_success(pair.a, i);
+    EXPECT_TRUE(target->holds(5, 0, count * size));
+  }
+}
+
+// Small ones lie in the ring; a larger one is fetched by the receiver's device.
+TEST_F(SharedReceivesHere, SizesOfAllWays) {
+  Pair pair(shared());
+  constexpr std::size_t largest = 1 << 20;
+  const auto source = pair.a.buffer(largest);
+  const auto target = pair.b.buffer(largest);
+  std::uint8_t seed = 0;
+  for (const std::size_t bytes :
+       {std::size_t{0}, std::size_t{1}, std::size_t{4096}, std::size_t{4097},
+        std::size_t{12 * 1024}, std::size_t{12 * 1024 + 1}, largest}) {
+    source->fill(++seed);
+    ASSERT_EQ(pair.b.post_receive(1, {target->sge(0, largest)}), 0);
+    ASSERT_EQ(pair.a.send(2, {source->sge(0, bytes)}), 0);
+    const ibv_wc received = pair.b.await();
+    ASSERT_EQ(received.status, IBV_WC_SUCCESS) << bytes;
+    EXPECT_EQ(received.byte_len, bytes);
+    expect_success(pair.a, 2);
+    EXPECT_TRUE(target->holds(seed, 0, bytes)) << bytes;
+  }
+}
+
+TEST_F(SharedReceivesHere, RequestsCompleteInTheirOrder) {
+  Pair pair(shared());
+  const auto source = pair.a.buffer(4 * size);
+  const auto target = pair.b.buffer(4 * size);
+  source->fill(1);
+  for (int round = 0; round < 50; ++round) {
+    for (std::uint64_t i = 0; i < 3; ++i) {
+      ASSERT_EQ(pair.b.post_receive(i, {target->sge(0, size)}), 0);
+    }
+    ASSERT_EQ(pair.a.send(1, {source->sge(0, size)}), 0);
+    ASSERT_EQ(pair.a.write(2, {source->sge(0, size)}, target->address(), target->rkey()), 0);
+    ASSERT_EQ(pair.a.send(3, {source->sge(0, size)}), 0);
+    ASSERT_EQ(pair.a.read(4, {source->sge(size, size)}, target->address(), target->rkey()), 0);
+    ASSERT_EQ(immediate(pair.a, IBV_WR_RDMA_WRITE_WITH_IMM, {source->sge(0, size)}, target.get()),
+              0);
+    for (const std::uint64_t wr_id : {1, 2, 3, 4, 9}) expect_success(pair.a, wr_id);
+    for (std::uint64_t i = 0; i < 3; ++i) expect_success(pair.b, i);
+  }
+}
+
+TEST_F(SharedReceivesHere, CarryImmediates) {
+  Pair pair(shared());
+  const auto source = pair.a.buffer(size);
+  const auto target = pair.b.buffer(size);
+  source->fill(8);
+  for (const ibv_wr_opcode opcode : {IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE_WITH_IMM}) {
+    ASSERT_EQ(pair.b.post_receive(1, {target->sge(0, size)}), 0);
+    ASSERT_EQ(immediate(pair.a, opcode, {source->sge(0, size)}, target.get()), 0);
+    const ibv_wc received = pair.b.await();
+    EXPECT_EQ(received.status, IBV_WC_SUCCESS);
+    EXPECT_EQ(received.imm_data, 77U);
+    expect_success(pair.a, 9);
+    EXPECT_TRUE(target->holds(8, 0, size));
+  }
+}
+
+// Receiver not ready: every kind of message waits until a receive is posted, and those behind it.
+TEST_F(SharedReceivesHere, AMessageWaitsForAReceive) {
+  Pair pair(shared());
+  constexpr std::size_t large = 100'000;
+  const auto source = pair.a.buffer(large);
+  const auto target = pair.b.buffer(large);
+  source->fill(4);
+  // The receiver has looked at it: the waits are counted, at this end or at the sender.
+  const auto waits = [&] {
+    const auto at = [](End& end) {
+      const QueuePairCounters counters = end.queue_pair->counters();
+      return counters.rnr_waits + counters.credit_waits;
+    };
+    return at(pair.a) + at(pair.b);
+  };
+  for (const std::size_t bytes : {size, large}) {
+    const auto before = waits();
+    ASSERT_EQ(pair.a.send(1, {source->sge(0, bytes)}), 0);
+    ASSERT_EQ(immediate(pair.a, IBV_WR_RDMA_WRITE_WITH_IMM, {source->sge(0, bytes)}, target.get()),
+              0);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (waits() == before) {
+      ASSERT_LT(std::chrono::steady_clock::now(), end);
+      EXPECT_FALSE(pair.b.look());
+      EXPECT_FALSE(pair.a.look());
+      std::this_thread::yield();
+    }
+    ASSERT_EQ(pair.b.post_receive(5, {target->sge(0, large)}), 0);
+    expect_success(pair.b, 5);
+    expect_success(pair.a, 1);
+    ASSERT_EQ(pair.b.post_receive(6, {target->sge(0, large)}), 0);
+    expect_success(pair.b, 6);
+    expect_success(pair.a, 9);
+    EXPECT_TRUE(target->holds(4, 0, bytes));
+  }
+}
+
+// Without a hold a missing receive ends the connection at once, as on iWARP adapters.
+TEST_F(SharedReceivesHere, WithoutAHoldTheFirstMissingReceiveIsAnError) {
+  PairOptions options = shared();
+  options.hold_bytes = 0;
+  Pair pair(options);
+  const auto source = pair.a.buffer(size);
+  const auto target = pair.b.buffer(size);
+  ASSERT_EQ(pair.b.post_receive(1, {target->sge(0, size)}), 0);
+  ASSERT_EQ(pair.a.send(1, {source->sge(0, size)}), 0);
+  ASSERT_EQ(pair.a.send(2, {source->sge(0, size)}), 0);
+  ASSERT_EQ(pair.a.send(3, {source->sge(0, size)}), 0);
+  expect_success(pair.a, 1);
+  const ibv_wc failed = pair.a.await();
+  EXPECT_EQ(failed.wr_id, 2U);
+  EXPECT_EQ(failed.status, IBV_WC_RNR_RETRY_EXC_ERR);
+  const ibv_wc flushed = pair.a.await();
+  EXPECT_EQ(flushed.wr_id, 3U);
+  EXPECT_EQ(flushed.status, IBV_WC_WR_FLUSH_ERR);
+}
+
+TEST_F(SharedReceivesHere, TheMessageThatDoesNotFitFails) {
+  constexpr std::size_t large = 100'000;
+  for (const std::size_t bytes : {2 * size, large}) {
+    Pair pair(shared());
+    const auto source = pair.a.buffer(large);
+    const auto target = pair.b.buffer(size);
+    for (std::uint64_t i = 0; i < 3; ++i) {
+      ASSERT_EQ(pair.b.post_receive(i, {target->sge(0, size)}), 0);
+    }
+    ASSERT_EQ(pair.a.send(1, {source->sge(0, size)}), 0);
+    ASSERT_EQ(pair.a.send(2, {source->sge(0, bytes)}), 0);
+    ASSERT_EQ(pair.a.send(3, {source->sge(0, size)}), 0);
+    expect_success(pair.a, 1);
+    const ibv_wc failed = pair.a.await();
+    EXPECT_EQ(failed.wr_id, 2U);
+    EXPECT_EQ(failed.status, IBV_WC_REM_INV_REQ_ERR);
+    EXPECT_EQ(pair.a.await().status, IBV_WC_WR_FLUSH_ERR);
+    expect_success(pair.b, 0);
+    EXPECT_EQ(pair.b.await().status, IBV_WC_LOC_LEN_ERR);
+  }
+}
+
+// A program that sleeps until its Send completes is woken, also where the receiver does nothing.
+TEST_F(SharedReceivesHere, ASleepingSenderIsWoken) {
+  PairOptions options = shared();
+  options.ends.channel = true;
+  Pair pair(options);
+  const auto source = pair.a.buffer(size);
+  const auto target = pair.b.buffer(size);
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    ASSERT_EQ(pair.b.post_receive(i, {target->sge(0, size)}), 0);
+    ASSERT_EQ(pair.a.queue.request_notification(false), 0);
+    ASSERT_EQ(pair.a.send(i, {source->sge(0, size)}), 0);
+    pollfd entry{.fd = pair.a.channel->verbs()->fd, .events = POLLIN, .revents = 0};
+    ASSERT_EQ(poll(&entry, 1, 10'000), 1);
+    CompletionQueue* queue = nullptr;
+    ASSERT_EQ(pair.a.channel->next(queue), 0);
+    ++pair.a.queue.verbs()->comp_events_completed;
+    expect_success(pair.a, i);
+    expect_success(pair.b, i);
+  }
+}
+
+TEST_F(SharedReceivesHere, WhatIsUnderWayIsFlushedInOrder) {
+  Pair pair(shared());
+  const auto source = pair.a.buffer(size);
+  for (std::uint64_t i = 1; i <= 3; ++i) ASSERT_EQ(pair.a.send(i, {source->sge(0, size)}), 0);
+  pair.a.queue_pair->disconnect();
+  for (std::uint64_t i = 1; i <= 3; ++i) {
+    const ibv_wc flushed = pair.a.await();
+    EXPECT_EQ(flushed.wr_id, i);
+    EXPECT_EQ(flushed.status, IBV_WC_WR_FLUSH_ERR);
+  }
+}
+
+}  // namespace
+}  // namespace weft::device
