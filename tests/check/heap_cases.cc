@@ -171,7 +171,8 @@ void freed_posted_in_larger_region(bool bad) {
   const ibv_sge piece{second, bytes, region->lkey};
   need(pair.send(IBV_WR_RDMA_WRITE, piece, 0) == 0, "ibv_post_send");
   std::free(blocks[bad ? 1 : 0]);
-  need(pair.send(IBV_WR_RDMA_WRITE, pair.piece(0, 8), IBV_SEND_SIGNALED) == 0, "ibv_post_send");
+  // Of memory that the first Write does not change.
+  need(pair.send(IBV_WR_RDMA_WRITE, pair.piece(1024, 8), IBV_SEND_SIGNALED) == 0, "ibv_post_send");
   Pair::poll(pair.sender_cq);
   remove(region);
   std::free(blocks[bad ? 0 : 1]);

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
+#include <cstring>
 
 #include "check/pair.h"
 
@@ -41,7 +42,10 @@ void show_fields() {
   const ibv_wc flushed = Pair::poll(pair.receiver_cq);
   print("flushed.status", flushed.status);
   print("flushed.wr_id", flushed.wr_id);
-  print("flushed.opcode", flushed.opcode);
+  // No value of the type, so it is read as a number.
+  std::uint32_t opcode = 0;
+  std::memcpy(&opcode, &flushed.opcode, sizeof opcode);
+  print("flushed.opcode", opcode);
   pair.close();
 }
 
