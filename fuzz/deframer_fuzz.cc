@@ -223,7 +223,7 @@ void feed(Connection& connection, Bytes stream, Sizes sizes) {
       rest = rest.subspan(part);
       landed += part;
     }
-    connection.received(landed, 0);
+    connection.received(landed);
     stream = stream.subspan(landed);
   }
 }
