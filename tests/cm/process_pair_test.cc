@@ -16,6 +16,8 @@
 #include "device/limits.h"
 #include "device/queue_pair/queue_pair.h"
 #include "device/queue_pair/shared_receive_queue.h"
+#include "device/tap/capture_tap.h"
+#include "device/tap/device_capture.h"
 
 namespace weft::cm {
 namespace {
@@ -214,8 +216,28 @@ TEST_F(ProcessPairTest, UsesTcpWhereTheListenerIsGone) {
   destroy(client);
 }
 
-// Receives of a shared queue cannot be published, so the server's end speaks iWARP.
-TEST_F(ProcessPairTest, SpeaksIwarpWhereTheServerHasASharedReceiveQueue) {
+// A capture shows what iWARP carries, so a server that begins one before it accepts speaks iWARP.
+TEST_F(ProcessPairTest, SpeaksIwarpWhereTheServerHasBegunACapture) {
+  Pair pair;
+  ask(pair.client, pair.server);
+  const auto capture = device_->capture()->start(
+      []() -> device::DeviceCapture::Opened { return device::CaptureFile::to([](Bytes) {}); });
+  ASSERT_TRUE(capture);
+  make_queue_pair(pair.server);
+  rdma_conn_param parameters{};
+  ASSERT_EQ(manager_->accept(pair.server, &parameters), 0);
+  expect(active_, RDMA_CM_EVENT_ESTABLISHED);
+  expect(passive_, RDMA_CM_EVENT_ESTABLISHED);
+  EXPECT_EQ(carrier(pair.client), "tcp");
+  EXPECT_EQ(carrier(pair.server), "tcp");
+  send_one(pair);
+  disconnect(pair);
+  destroy(pair);
+  EXPECT_TRUE(device_->capture()->stop(**capture));
+}
+
+// Its receives are not published: the server matches messages with them.
+TEST_F(ProcessPairTest, SharesMemoryWhereTheServerHasASharedReceiveQueue) {
   const auto domain = std::unique_ptr<device::ProtectionDomain>(context_->allocate_domain());
   ibv_srq_init_attr wanted{};
   wanted.attr = {.max_wr = 4, .max_sge = 1, .srq_limit = 0};
@@ -229,8 +251,8 @@ TEST_F(ProcessPairTest, SpeaksIwarpWhereTheServerHasASharedReceiveQueue) {
   ASSERT_EQ(manager_->accept(pair.server, &parameters), 0);
   expect(active_, RDMA_CM_EVENT_ESTABLISHED);
   expect(passive_, RDMA_CM_EVENT_ESTABLISHED);
-  EXPECT_EQ(carrier(pair.client), "tcp");
-  EXPECT_EQ(carrier(pair.server), "tcp");
+  EXPECT_EQ(carrier(pair.client), "same-host");
+  EXPECT_EQ(carrier(pair.server), "same-host");
   std::array<std::byte, 16> bytes{};
   const auto at = reinterpret_cast<std::uint64_t>(bytes.data());
   ibv_mr* const region =
