@@ -272,7 +272,8 @@ void Listener::take(PairEnd end, const TcpEnds& ends, Bytes frame) {
   {
     const std::lock_guard lock(mutex_);
     const bool listens = plan_.socket.valid() || serves_host_;
-    if (!listens || !has_room() || requests_ >= max_requests_without_tcp) {
+    const bool full = serves_host_ && requests_ >= max_requests_without_tcp;
+    if (!listens || !has_room() || full) {
       return end.refuse({}, pair_message::Answer::busy);
     }
     inbound = make_inbound(StreamSocket(std::move(end), ends));
