@@ -13,7 +13,7 @@ constinit std::atomic<ForkHandler*> first{nullptr};
 
 }  // namespace
 
-// Whoever walks the list finds the new one as soon as it has its own place in it.
+// call_in_child() may walk the list at any moment, so `first` names the new handler last.
 ForkHandler::ForkHandler(void* owner, Function* in_child) : owner_(owner), in_child_(in_child) {
   [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, &call_in_child);
   const std::lock_guard lock(list_mutex);

@@ -29,6 +29,9 @@ inline constexpr std::uint32_t inline_bytes = 4096;
 // The same where the owner matches messages with receives itself (Receives::matched): its device
 // would have to fetch a larger one.
 inline constexpr std::uint32_t matched_inline_bytes = 12 * 1024;
+// What such messages leave free in the ring: a reply, and a request that does not fit in one slot,
+// must not wait for receives.
+inline constexpr std::uint32_t matched_spare_bytes = 2048;
 
 enum class Kind : std::uint8_t {
   send,     // payload follows in the slots

@@ -293,7 +293,8 @@ LocalRequester::Outcome LocalRequester::execute_write(const WorkRequest& work) {
   const bool matched = notifies && connection_.peer_matches();
   if (notifies && !matched && !receive_available()) return wait_for_receive(work);
   // Checked before the payload is written, because a Write that was placed must not be repeated.
-  if (notifies && !room_for(0)) return Outcome::blocked;
+  const std::size_t spare_bytes = matched ? inbox::matched_spare_bytes : 0;
+  if (notifies && !room_for(spare_bytes)) return Outcome::blocked;
   receive_found();
   if (length_bytes_ == 0 && !notifies) return request_access(work);
   if (length_bytes_ > 0) {

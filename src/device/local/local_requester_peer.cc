@@ -34,7 +34,7 @@ bool LocalRequester::may_follow(const WorkRequest& work) {
 
 LocalRequester::Outcome LocalRequester::send_to_match(const WorkRequest& work) {
   if (length_bytes_ > inbox::matched_inline_bytes) return request_access(work);
-  if (!room_for(length_bytes_)) return Outcome::blocked;
+  if (!room_for(length_bytes_ + inbox::matched_spare_bytes)) return Outcome::blocked;
   if (push(inbox::Kind::send, work, local_)) {
     add_under_way(work);
     return Outcome::done;

@@ -85,6 +85,7 @@ bool LocalResponder::drain() {
     if (!header || !take(*header)) break;
     reader.done(*header);
   }
+  if (starving_ && !failure_) take_replies_early();
   // The peer has written what no version of this library writes.
   if (reader.broken()) fail(inbox::End::closed);
   if (taken == 0) return true;
@@ -101,9 +102,8 @@ bool LocalResponder::take(const inbox::MessageHeader& header) {
     case inbox::Kind::request:
       return take_request(header);
     case inbox::Kind::reply: {
-      inbox::AccessReply reply;
-      (void)connection_.reader().copy(0, std::as_writable_bytes(std::span(&reply, 1)));
-      requester_.take_reply(reply);
+      const std::uint64_t position = connection_.reader().position();
+      if (position >= searched_) take_reply(position);
       return true;
     }
     default:
@@ -111,8 +111,22 @@ bool LocalResponder::take(const inbox::MessageHeader& header) {
   }
 }
 
-// Receives of a shared queue are not published: the peer sends, and is told here that its message
-// waits. Otherwise the peer may only send for a receive that was published.
+void LocalResponder::take_reply(std::uint64_t position) {
+  inbox::AccessReply reply;
+  (void)connection_.reader().copy_at(position, 0, std::as_writable_bytes(std::span(&reply, 1)));
+  requester_.take_reply(reply);
+}
+
+// The program may post a receive only when its own request has completed, so a reply does not wait
+// behind a message that waits for a receive.
+void LocalResponder::take_replies_early() {
+  while (const auto position = connection_.reader().find(inbox::Kind::reply, searched_)) {
+    take_reply(*position);
+  }
+}
+
+// Receives of a shared queue are not published, so the peer sends without one. Its message waits
+// then, and the inbox shows that. Otherwise the peer only sends for a receive that was published.
 bool LocalResponder::find_receive() {
   inbox::Inbox& own = connection_.own();
   const bool shared = parts_.receives.shared() != nullptr;

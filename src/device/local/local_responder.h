@@ -47,6 +47,8 @@ class LocalResponder {
   [[nodiscard]] bool take_send(const inbox::MessageHeader& header);
   [[nodiscard]] bool take_request(const inbox::MessageHeader& header);
   [[nodiscard]] bool find_receive();
+  void take_reply(std::uint64_t position);
+  void take_replies_early();
   // The peer has written what no version of this library writes.
   [[nodiscard]] bool broken();
   [[nodiscard]] iwarp::Status place(const iwarp::ReceiveRequest& receive,
@@ -77,8 +79,9 @@ class LocalResponder {
   std::uint64_t published_;
   std::optional<inbox::AccessReply> reply_;  // to be sent
   std::optional<Failure> failure_;
-  bool starving_ = false;     // the message at the reader waits for a receive of the shared queue
-  std::uint64_t placed_ = 0;  // number of a Write that waits so, and is placed already
+  std::uint64_t searched_ = 0;  // replies before this position were taken: take_replies_early()
+  bool starving_ = false;       // the message at the reader waits for a receive of the shared queue
+  std::uint64_t placed_ = 0;    // number of a Write that waits so, and is placed already
   iwarp::ReceiveRequest receive_;
   std::vector<iovec> here_;
   std::vector<iovec> there_;

@@ -176,6 +176,42 @@ TEST_F(SharedReceivesHere, AMessageWaitsForAReceive) {
   }
 }
 
+// The answer to a request of this end comes behind messages that wait for its receives, and those
+// may fill the ring.
+TEST_F(SharedReceivesHere, AReplyDoesNotWaitForAReceive) {
+  Pair pair(shared());
+  constexpr std::size_t bytes = 4096;
+  constexpr std::uint64_t count = 60;  // more than the ring holds
+  const auto source = pair.b.buffer(bytes);
+  const auto target = pair.a.buffer(bytes);
+  const auto result = pair.a.buffer(8);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    ASSERT_EQ(pair.b.send(i, {source->sge(0, bytes)}), 0);
+  }
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (pair.a.queue_pair->counters().rnr_waits + pair.b.queue_pair->counters().rnr_waits == 0) {
+    ASSERT_LT(std::chrono::steady_clock::now(), end);
+    EXPECT_FALSE(pair.a.look());
+    EXPECT_FALSE(pair.b.look());
+  }
+  ibv_send_wr request{};
+  request.wr_id = 7;
+  request.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+  request.send_flags = IBV_SEND_SIGNALED;
+  request.wr.atomic.remote_addr = source->address();
+  request.wr.atomic.rkey = source->rkey();
+  request.wr.atomic.compare_add = 1;
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(pair.a.post(request, {result->sge(0, 8)}), 0);
+    expect_success(pair.a, 7);
+  }
+  for (std::uint64_t i = 0; i < count; ++i) {
+    ASSERT_EQ(pair.a.post_receive(100 + i, {target->sge(0, bytes)}), 0);
+    expect_success(pair.a, 100 + i);
+    expect_success(pair.b, i);
+  }
+}
+
 // Without a hold a missing receive ends the connection at once, as on iWARP adapters.
 TEST_F(SharedReceivesHere, WithoutAHoldTheFirstMissingReceiveIsAnError) {
   PairOptions options = shared();
