@@ -28,10 +28,10 @@ void AccessCounts::add(const GrantView::Found& found, iwarp::RemoteRight right,
 void AccessCounts::end() {
   if (accesses_.operations == 0) return;
   using iwarp::RemoteRight;
-  inbox::Accesses& all = peer_.accesses;
-  inbox::Accesses::Count& count = right_ == RemoteRight::write  ? all.writes
-                                  : right_ == RemoteRight::read ? all.reads
-                                                                : all.atomics;
+  AccessTotals& all = peer_.accesses;
+  AccessTotals::Count& count = right_ == RemoteRight::write  ? all.writes
+                               : right_ == RemoteRight::read ? all.reads
+                                                             : all.atomics;
   add_to(count.operations, accesses_.operations);
   add_to(count.bytes, accesses_.bytes);
   grants_.count(place_, generation_, right_, accesses_);

@@ -29,13 +29,13 @@ T load(const T& place) {
 }
 
 // Adds the count to `into`.
-void add(const GrantCount::Count& count, Traffic& into) {
+void add(const AccessTotals::Count& count, Traffic& into) {
   into.operations += count.operations.load(std::memory_order_relaxed);
   into.bytes += count.bytes.load(std::memory_order_relaxed);
 }
 
 // Moves the count to the region's own counters.
-void fold(GrantCount::Count& count, iwarp::RemoteRight right, Region& region) {
+void fold(AccessTotals::Count& count, iwarp::RemoteRight right, Region& region) {
   region.counters.add(
       right, {.operations = count.operations.exchange(0), .bytes = count.bytes.exchange(0)});
 }
@@ -60,8 +60,8 @@ bool GrantTable::open() {
   return read_only_.valid();
 }
 
-GrantCount& GrantTable::count_at(std::size_t index) const {
-  return std::launder(reinterpret_cast<GrantCount*>(counts_.data()))[index];
+AccessTotals& GrantTable::count_at(std::size_t index) const {
+  return std::launder(reinterpret_cast<AccessTotals*>(counts_.data()))[index];
 }
 
 Grant* GrantTable::at(std::size_t index) const {
@@ -105,7 +105,7 @@ void GrantTable::withdraw(Region& region) const {
     if (!grant.stag.compare_exchange_strong(found, 0, std::memory_order_seq_cst)) continue;
     // The peers count their own accesses; the region takes the numbers over before the place is
     // used again.
-    GrantCount& count = count_at(place(stag, step));
+    AccessTotals& count = count_at(place(stag, step));
     fold(count.writes, iwarp::RemoteRight::write, region);
     fold(count.reads, iwarp::RemoteRight::read, region);
     fold(count.atomics, iwarp::RemoteRight::atomic, region);
@@ -120,7 +120,7 @@ MemoryRegionCounters GrantTable::counters(const Region& region) const {
   const std::uint32_t stag = region.stag.load(std::memory_order_relaxed);
   for (std::size_t step = 0; step < grants::reach; ++step) {
     if (at(place(stag, step))->stag.load(std::memory_order_acquire) != stag) continue;
-    const GrantCount& count = count_at(place(stag, step));
+    const AccessTotals& count = count_at(place(stag, step));
     add(count.writes, all.peer_writes);
     add(count.reads, all.peer_reads);
     add(count.atomics, all.peer_atomics);
@@ -165,10 +165,10 @@ bool GrantView::find(std::uint32_t stag, Known& known) const {
 void GrantView::count(std::size_t place, std::uint64_t generation, iwarp::RemoteRight right,
                       const Traffic& accesses) const {
   if (!has(place, generation)) return;
-  GrantCount& counted = std::launder(reinterpret_cast<GrantCount*>(counts_.data()))[place];
-  GrantCount::Count& count = right == iwarp::RemoteRight::write  ? counted.writes
-                             : right == iwarp::RemoteRight::read ? counted.reads
-                                                                 : counted.atomics;
+  AccessTotals& counted = std::launder(reinterpret_cast<AccessTotals*>(counts_.data()))[place];
+  AccessTotals::Count& count = right == iwarp::RemoteRight::write  ? counted.writes
+                               : right == iwarp::RemoteRight::read ? counted.reads
+                                                                   : counted.atomics;
   count.operations.fetch_add(accesses.operations, std::memory_order_relaxed);
   count.bytes.fetch_add(accesses.bytes, std::memory_order_relaxed);
 }

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "device/local/access_totals.h"
 #include "device/local/checked_store.h"
 #include "device/local/process_mark.h"
 #include "device/local/shared_memory.h"
@@ -37,21 +38,11 @@ struct Grant {
 };
 static_assert(sizeof(Grant) == 64 && std::atomic<std::uint32_t>::is_always_lock_free);
 
-// What peers have done in the region of the same place, by their own count. They write here.
-struct GrantCount {
-  struct Count {
-    std::atomic<std::uint64_t> operations{0};
-    std::atomic<std::uint64_t> bytes{0};
-  };
-  Count writes;
-  Count reads;
-  Count atomics;
-};
-
 namespace grants {
 inline constexpr std::size_t entries = std::size_t{1} << 15;
 inline constexpr std::size_t bytes = entries * sizeof(Grant);
-inline constexpr std::size_t count_bytes = entries * sizeof(GrantCount);
+// What peers have done in the region of the same place.
+inline constexpr std::size_t count_bytes = entries * sizeof(AccessTotals);
 // A region lies within this many places of where its STag points, or nowhere.
 inline constexpr std::size_t reach = 16;
 }  // namespace grants
@@ -83,7 +74,7 @@ class GrantTable {
 
  private:
   [[nodiscard]] Grant* at(std::size_t index) const;
-  [[nodiscard]] GrantCount& count_at(std::size_t index) const;
+  [[nodiscard]] AccessTotals& count_at(std::size_t index) const;
 
   SharedMemory memory_;
   SharedMemory counts_;

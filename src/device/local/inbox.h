@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "device/local/access_totals.h"
 #include "iwarp/types.h"
 
 namespace weft::device::inbox {
@@ -147,17 +148,6 @@ struct Leaving {
   std::atomic<std::uint32_t> done{0};      // not 0: it has left; written last
 };
 
-// What the peer has done in memory of the owner.
-struct Accesses {
-  struct Count {
-    std::atomic<std::uint64_t> operations{0};
-    std::atomic<std::uint64_t> bytes{0};
-  };
-  Count writes;
-  Count reads;
-  Count atomics;
-};
-
 struct Inbox {
   // Written by the owner.
   alignas(64) std::atomic<std::uint64_t> consumed{0};  // slots
@@ -191,7 +181,7 @@ struct Inbox {
 
   // Written by the peer with every access.
   alignas(64) Copy copy;
-  Accesses accesses;
+  AccessTotals accesses;
 
   // Written by the owner: the published receives, where it has places for no more than these.
   alignas(64) std::array<Receive, near_receives> near;

@@ -443,7 +443,7 @@ void LocalCarrier::add_counters(QueuePairCounters& counters) const {
   if (stream_) return stream_->add_counters(counters);
   if (!link_) return;
   const inbox::Inbox& own = link_->connection.own();
-  const inbox::Accesses& accesses = own.accesses;
+  const AccessTotals& accesses = own.accesses;
   counters.peer_writes.operations += accesses.writes.operations;
   counters.peer_writes.bytes += accesses.writes.bytes;
   counters.peer_reads.operations += accesses.reads.operations;
