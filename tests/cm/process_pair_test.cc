@@ -236,43 +236,79 @@ TEST_F(ProcessPairTest, SpeaksIwarpWhereTheServerHasBegunACapture) {
   EXPECT_TRUE(device_->capture()->stop(**capture));
 }
 
-// Its receives are not published: the server matches messages with them.
-TEST_F(ProcessPairTest, SharesMemoryWhereTheServerHasASharedReceiveQueue) {
-  const auto domain = std::unique_ptr<device::ProtectionDomain>(context_->allocate_domain());
-  ibv_srq_init_attr wanted{};
-  wanted.attr = {.max_wr = 4, .max_sge = 1, .srq_limit = 0};
-  auto shared = std::make_unique<device::SharedReceiveQueue>(*context_, &domain->pd, wanted);
+// Receives that are not published: their end matches messages with them.
+class SharedReceives {
+ public:
+  explicit SharedReceives(device::Context& context)
+      : context_(context), domain_(context.allocate_domain()) {
+    ibv_srq_init_attr wanted{};
+    wanted.attr = {.max_wr = 4, .max_sge = 1, .srq_limit = 0};
+    queue_ = std::make_unique<device::SharedReceiveQueue>(context, &domain_->pd, wanted);
+    const auto at = reinterpret_cast<std::uint64_t>(bytes_.data());
+    region_ = context.register_memory(*domain_, bytes_.data(), bytes_.size(), at,
+                                      IBV_ACCESS_LOCAL_WRITE);
+  }
+  ~SharedReceives() { context_.deregister_memory(region_); }
+  SharedReceives(const SharedReceives&) = delete;
+  SharedReceives& operator=(const SharedReceives&) = delete;
+
+  [[nodiscard]] ibv_srq* queue() const { return queue_->verbs(); }
+  [[nodiscard]] ibv_pd* domain() const { return &domain_->pd; }
+  void post() {
+    ibv_sge into{reinterpret_cast<std::uint64_t>(bytes_.data()), 16, region_->lkey};
+    ibv_recv_wr receive{};
+    receive.sg_list = &into;
+    receive.num_sge = 1;
+    ibv_recv_wr* bad = nullptr;
+    ASSERT_EQ(ibv_post_srq_recv(queue(), &receive, &bad), 0);
+  }
+
+ private:
+  device::Context& context_;
+  std::unique_ptr<device::ProtectionDomain> domain_;
+  std::unique_ptr<device::SharedReceiveQueue> queue_;
+  std::array<std::byte, 16> bytes_{};
+  ibv_mr* region_ = nullptr;
+};
+
+void expect_empty_send(const rdma_cm_id* from, const rdma_cm_id* to) {
+  ibv_send_wr send{};
+  send.opcode = IBV_WR_SEND;
+  ibv_send_wr* bad = nullptr;
+  ASSERT_EQ(ibv_post_send(from->qp, &send, &bad), 0);
+  EXPECT_EQ(completion_of(to->recv_cq).status, IBV_WC_SUCCESS);
+  EXPECT_EQ(completion_of(from->send_cq).status, IBV_WC_SUCCESS);
+}
+
+// The server's end is made before the client's is: what it knows of the client's receives it must
+// not have read too early.
+TEST_F(ProcessPairTest, SharesMemoryWhereBothHaveSharedReceiveQueues) {
+  SharedReceives at_server(*context_);
+  SharedReceives at_client(*context_);
   Pair pair;
-  ask(pair.client, pair.server);
+  pair.client = make_client(active_, listener_);
   auto attributes = queue_pair_attributes();
-  attributes.srq = shared->verbs();
-  ASSERT_EQ(manager_->create_qp(pair.server, &domain->pd, &attributes), 0);
+  attributes.srq = at_client.queue();
+  ASSERT_EQ(manager_->create_qp(pair.client, at_client.domain(), &attributes), 0);
   rdma_conn_param parameters{};
+  ASSERT_EQ(manager_->connect(pair.client, &parameters), 0);
+  const auto request = expect(passive_, RDMA_CM_EVENT_CONNECT_REQUEST);
+  ASSERT_NE(request, nullptr);
+  pair.server = request->id;
+  attributes = queue_pair_attributes();
+  attributes.srq = at_server.queue();
+  ASSERT_EQ(manager_->create_qp(pair.server, at_server.domain(), &attributes), 0);
   ASSERT_EQ(manager_->accept(pair.server, &parameters), 0);
   expect(active_, RDMA_CM_EVENT_ESTABLISHED);
   expect(passive_, RDMA_CM_EVENT_ESTABLISHED);
   EXPECT_EQ(carrier(pair.client), "same-host");
   EXPECT_EQ(carrier(pair.server), "same-host");
-  std::array<std::byte, 16> bytes{};
-  const auto at = reinterpret_cast<std::uint64_t>(bytes.data());
-  ibv_mr* const region =
-      context_->register_memory(*domain, bytes.data(), bytes.size(), at, IBV_ACCESS_LOCAL_WRITE);
-  ibv_sge into{at, 16, region->lkey};
-  ibv_recv_wr receive{};
-  receive.sg_list = &into;
-  receive.num_sge = 1;
-  ibv_recv_wr* bad_receive = nullptr;
-  ASSERT_EQ(ibv_post_srq_recv(shared->verbs(), &receive, &bad_receive), 0);
-  ibv_send_wr send{};
-  send.opcode = IBV_WR_SEND;
-  ibv_send_wr* bad = nullptr;
-  ASSERT_EQ(ibv_post_send(pair.client->qp, &send, &bad), 0);
-  EXPECT_EQ(completion_of(pair.server->recv_cq).status, IBV_WC_SUCCESS);
-  EXPECT_EQ(completion_of(pair.client->send_cq).status, IBV_WC_SUCCESS);
+  at_server.post();
+  expect_empty_send(pair.client, pair.server);
+  at_client.post();
+  expect_empty_send(pair.server, pair.client);
   disconnect(pair);
   destroy(pair);
-  context_->deregister_memory(region);
-  shared.reset();
 }
 
 // The child has copies of the descriptors and of the memory that both processes map.

@@ -28,7 +28,6 @@ LocalConnection::LocalConnection(QueuePairParts& parts, std::unique_ptr<LocalWir
       own_receives_(receives_of(parts)),
       own_published_(published_in(own_at_, own_receives_)),
       peer_published_(published_in(peer_at_, peer_.receives)),
-      peer_matches_(peer_at_->receives.matched != 0),
       writer_(*peer_at_),
       reader_(*own_at_),
       remote_(*peer_at_, *peer_.process) {}

@@ -45,11 +45,14 @@ class LocalConnection {
   [[nodiscard]] RemoteCopy& remote() { return remote_; }
   [[nodiscard]] LocalWire& wire() { return *wire_; }
   // The peer has left TCP as well, and has not closed its memory.
-  [[nodiscard]] bool peer_is_open() const {
-    return peer_at_->open.load(std::memory_order_acquire) != 0;
+  [[nodiscard]] bool peer_is_open() {
+    if (peer_at_->open.load(std::memory_order_acquire) == 0) return false;
+    if (!peer_matches_) peer_matches_ = peer_at_->receives.matched != 0;
+    return true;
   }
-  // The peer finds receives for our messages itself: inbox::Receives::matched, as of the agreement.
-  [[nodiscard]] bool peer_matches() const { return peer_matches_; }
+  // The peer finds receives for our messages itself: inbox::Receives::matched, as it was when
+  // peer_is_open() first found the inbox complete. A peer that changes it later is not followed.
+  [[nodiscard]] bool peer_matches() const { return peer_matches_.value_or(false); }
   // The position behind the last message that push() has published.
   [[nodiscard]] std::uint64_t pushed() const { return writer_.position(); }
   // Whether the peer has taken all messages before this position.
@@ -87,7 +90,7 @@ class LocalConnection {
   std::uint32_t own_receives_;
   inbox::Receive* own_published_;
   const inbox::Receive* peer_published_;
-  bool peer_matches_;
+  std::optional<bool> peer_matches_;  // nothing before the peer is open
   RingWriter writer_;
   RingReader reader_;
   RemoteCopy remote_;
