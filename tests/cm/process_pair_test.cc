@@ -245,8 +245,8 @@ class SharedReceives {
     wanted.attr = {.max_wr = 4, .max_sge = 1, .srq_limit = 0};
     queue_ = std::make_unique<device::SharedReceiveQueue>(context, &domain_->pd, wanted);
     const auto at = reinterpret_cast<std::uint64_t>(bytes_.data());
-    region_ = context.register_memory(*domain_, bytes_.data(), bytes_.size(), at,
-                                      IBV_ACCESS_LOCAL_WRITE);
+    region_ =
+        context.register_memory(*domain_, bytes_.data(), bytes_.size(), at, IBV_ACCESS_LOCAL_WRITE);
   }
   ~SharedReceives() { context_.deregister_memory(region_); }
   SharedReceives(const SharedReceives&) = delete;
