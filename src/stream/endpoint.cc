@@ -64,6 +64,8 @@ void Endpoint::start(const Address& peer, std::span<const std::byte> private_dat
   // Addresses and routes are known at once: this thread goes on, and the stream thread sleeps on.
   process_connection_events();
   connector_.watch_events();
+  // The connection may exist by now: then its observers learn of it here.
+  leave();
 }
 
 void Endpoint::accept(PendingRequest& request, std::span<const std::byte> private_data) {

@@ -194,6 +194,29 @@ TEST(EventQueue, ReportsAttemptsThatFail) {
   EXPECT_EQ(event->error_number, ECONNREFUSED);
 }
 
+// A peer that accepts at once has often accepted before start_connecting() returns.
+TEST(EventQueue, ReportsConnectionsThatExistAtOnce) {
+  constexpr std::uint64_t many = 300;
+  EventQueue queue;
+  Listener listener({test::host(), 0});
+  auto accepted = std::async(std::launch::async, [&] {
+    for (std::uint64_t i = 0; i < many; ++i) {
+      Stream passive = listener.accept(test_timeout);
+      std::vector<std::byte> more(1);
+      (void)passive.receive(more, test_timeout);  // the end
+    }
+  });
+  for (std::uint64_t i = 0; i < many; ++i) {
+    Stream stream;
+    stream.attach(&queue, i);
+    stream.start_connecting({test::host(), listener.port()});
+    const auto event = queue.next(std::chrono::seconds(20));
+    ASSERT_TRUE(event) << i;
+    ASSERT_EQ(event->type, EventType::connected);
+    EXPECT_EQ(event->cookie, i);
+  }
+}
+
 TEST(EventQueue, MayBeDestroyedBeforeItsStreams) {
   Sides sides;
   {
