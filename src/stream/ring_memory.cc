@@ -81,7 +81,7 @@ std::optional<RingMemory> RingMemory::open(Descriptor file, std::size_t bytes) {
   struct stat status {};
   const long seals = file_control(file.get(), F_GET_SEALS, 0);
   if (seals < 0 || (seals & size_seals) != size_seals || fstat(file.get(), &status) != 0 ||
-      // The size must be the one that the greeting implies, because the counters are at its end.
+      // The size that the greeting implies. Memory of another layout has another size.
       status.st_size != static_cast<off_t>(bytes)) {
     return std::nullopt;
   }
