@@ -59,10 +59,6 @@ int timeout_ms(std::optional<std::uint64_t> deadline_ns) {
   return static_cast<int>(std::min<std::uint64_t>((*deadline_ns - now_ns) / 1'000'000 + 1, 60000));
 }
 
-}  // namespace
-
-namespace {
-
 std::shared_ptr<SimulatedKernel> simulation_of_thread() {
   SimulatedKernel* kernel = SimulatedKernel::current();
   return kernel ? kernel->shared_from_this() : nullptr;

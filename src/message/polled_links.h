@@ -29,7 +29,7 @@ class PolledLinks {
   [[nodiscard]] bool asks_kernel() {
     return links_.empty() || crowded_ || ++turns_ % turns_per_question == 0;
   }
-  // The kernel was asked: so many events of other connections have come.
+  // The kernel was asked, and has reported `count` events of connections that are not polled.
   void note_events(std::size_t count) {
     crowded_ = count > 0 && (crowded_ || links_.size() == most);
     turns_ = count > 0 ? turns_per_question - 1 : 0;
@@ -44,7 +44,7 @@ class PolledLinks {
   std::size_t turn(const bool& stopped);
   // The same, but for idle connections, which stay.
   std::size_t look(const bool& stopped);
-  // From now on events tell of completions. What has come before is handled here.
+  // Arms all queues, so that events report completions from now on. Handles what came before.
   std::size_t arm(const bool& stopped);
 
  private:
