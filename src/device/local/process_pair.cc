@@ -450,10 +450,16 @@ void ProcessPair::end() {
   for (const auto& target : targets) target->on_ready(EPOLLIN);
 }
 
+// Not while another thread reads the channel: what it receives may be a new connection, and the
+// number of the descriptor may be another file's after close(2). From here on no thread reads it.
 bool ProcessPair::close_if_idle() {
+  if (reading_.test_and_set(std::memory_order_acquire)) return false;
   {
     const std::lock_guard lock(mutex_);
-    if (used_ != 0 || gone_.exchange(true)) return false;
+    if (used_ != 0 || gone_.exchange(true)) {
+      reading_.clear(std::memory_order_release);
+      return false;
+    }
   }
   device_.engine().unwatch(token_);
   channel_.close();

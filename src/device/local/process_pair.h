@@ -76,7 +76,7 @@ class ProcessPair final : public Pollable, public std::enable_shared_from_this<P
   [[nodiscard]] pid_t peer() const { return peer_; }
   // The other process has ended, executes another program, or has closed the pair.
   [[nodiscard]] bool gone() const { return gone_.load(std::memory_order_acquire); }
-  // Closes it if it has no connection.
+  // Closes it if it has no connection and no thread reads from it.
   [[nodiscard]] bool close_if_idle();
   void abandon_after_fork();
 
@@ -153,7 +153,7 @@ class ProcessPair final : public Pollable, public std::enable_shared_from_this<P
   std::uint64_t token_ = 0;
   std::atomic<bool> gone_{false};
   std::atomic<bool> abandoned_{false};
-  std::atomic_flag reading_;
+  std::atomic_flag reading_;  // a thread reads channel_, or has closed it
 
   std::mutex mutex_;            // of what follows
   std::vector<Entry> entries_;  // by number
