@@ -51,7 +51,7 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
                   "Make calls, requests or the device fail, by rules as `weft help faults` "
                   "describes them, or @FILE; may be given several times (WEFT_FAULT)")
       ->type_name("RULES")
-      ->take_all();
+      ->allow_extra_args(false);
   run->add_option("--adapter", options.adapter,
                   "Show and grant less than the device has, such as max_qp=8,atomics=0; `weft help "
                   "faults` lists the names (WEFT_ADAPTER)")
@@ -127,7 +127,8 @@ CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
   return doctor;
 }
 
-// The options that select what `weft dissect` shows.
+// The options that select what `weft dissect` shows. One that may be given several times takes one
+// word each time: allow_extra_args(false). Otherwise CLI11 takes the files behind it as well.
 void add_selection(CLI::App& dissect, DissectOptions& options) {
   dissect.add_option("--connection", options.connection, "Only this connection")
       ->type_name("NUMBER");
@@ -161,7 +162,8 @@ void add_selection(CLI::App& dissect, DissectOptions& options) {
           "--clock-offset", options.clock_offsets,
           "What the clock of one of several files is ahead, in seconds. Without this option "
           "the difference is measured where the files show it")
-      ->type_name("FILE=SECONDS");
+      ->type_name("FILE=SECONDS")
+      ->allow_extra_args(false);
   dissect
       .add_option("--severity", options.severity,
                   "Only findings of this severity or a higher one: note, warning or error")
@@ -181,7 +183,8 @@ CLI::App* add_dissect(CLI::App& app, DissectOptions& options) {
       ->add_option("--glob", options.globs,
                    "Also read the files that match this pattern, such as 'ring_*.pcapng': the "
                    "files of a rotating capture, of which the shell may not list all")
-      ->type_name("PATTERN");
+      ->type_name("PATTERN")
+      ->allow_extra_args(false);
   dissect->add_flag("--operations", options.lists.operations, "List each operation");
   dissect->add_flag("--connections", options.lists.connections, "Show the connections only");
   dissect->add_flag("--rpc", options.lists.rpc, "List each RPC: calls joined with their replies");
@@ -195,7 +198,8 @@ CLI::App* add_dissect(CLI::App& app, DissectOptions& options) {
   dissect
       ->add_option("--slowest", options.slowest,
                    "Also print where the time of the N slowest exchanges went")
-      ->type_name("N");
+      ->type_name("N")
+      ->check(CLI::Range(1, 1'000'000));
   dissect->add_flag("--json", options.json, "Print one JSON object per line");
   dissect->add_flag("--csv", options.csv, "Print a table for spreadsheets");
   dissect->add_flag("--separate", options.separate, "Treat each file as a trace of its own");
@@ -263,7 +267,8 @@ CLI::App* add_top(CLI::App& app, TopOptions& options) {
       ->capture_default_str();
   top->footer(
       "`weft help top` explains the columns.\n"
-      "Exit status: 0; 1 if the sockets of this machine cannot be listed; 2 for wrong options.");
+      "Exit status: 0; 1 if the sockets of this machine cannot be listed, and with --once if no "
+      "process that was named has a device; 2 for wrong options.");
   return top;
 }
 
@@ -276,10 +281,33 @@ CLI::App* add_help(CLI::App& app, HelpOptions& options) {
 }
 
 // Prints one sentence and the next step, but not the whole help, which would hide the sentence.
-int misuse(const std::string& sentence) {
+// `command`: the one that was called; empty: none.
+int misuse(const std::string& sentence, const std::string& command) {
   print_error(sentence);
-  write_error("      `weft --help` lists commands and options.\n");
+  write_error(command.empty()
+                  ? "      `weft --help` lists the commands.\n"
+                  : fmt::format("      `weft {} --help` lists its options.\n", command));
   return misused;
+}
+
+// What CLI11 has found wrong, with the text of this program where that of CLI11 does not say what
+// is expected. Options of other kinds than numbers have no conversion.
+int misuse(const CLI::App& app, const CLI::ParseError& error) {
+  const auto commands = app.get_subcommands();
+  const std::string command = commands.empty() ? "" : commands.front()->get_name();
+  std::string sentence = error.what();
+  const auto replace = [&sentence](std::string_view beginning, std::string_view by) {
+    if (!sentence.starts_with(beginning)) return false;
+    sentence.replace(0, beginning.size(), by);
+    return true;
+  };
+  if (replace("Could not convert: ", "")) sentence += ": must be a number";
+  for (const auto* beginning : {"The following argument was not expected: ",
+                                "The following arguments were not expected: "}) {
+    replace(beginning, command.empty() ? "no such command or option: "
+                                       : command + ": no such option or argument: ");
+  }
+  return misuse(sentence, command);
 }
 
 // `overview`: the help of the whole program, taken before parsing; after it, CLI11 would return the
@@ -303,7 +331,7 @@ int show_help(const CLI::App& app, const std::string& overview, const HelpOption
              options.topic == "help") {
     fmt::print("{}", app.get_subcommand(options.topic)->help());
   } else {
-    return misuse(fmt::format("no help on '{}'", options.topic));
+    return misuse(fmt::format("no help on '{}'", options.topic), "help");
   }
   return 0;
 }
@@ -317,12 +345,14 @@ int start_program(const CLI::App& command, RunOptions& options, int ours, int co
   // would be taken for its name.
   if (!options.command.empty() && options.command.front().starts_with("-")) {
     return misuse(fmt::format("run: no option '{}'; put a program of that name after --",
-                              options.command.front()));
+                              options.command.front()),
+                  "run");
   }
   // If there are words of the program already, the "--" behind them is one of its arguments.
   const int rest = options.command.empty() ? ours + 1 : ours;
   for (int i = rest; i < count; ++i) options.command.emplace_back(arguments[i]);
-  if (options.command.empty()) return misuse("run: which program?");
+  if (options.command.empty())
+    return misuse("run: which program? weft run [OPTIONS] -- PROGRAM ARGS", "run");
   return run(options);
 }
 
@@ -354,7 +384,7 @@ int parse_and_do(int count, char** arguments) {
   } catch (const CLI::Success& request) {
     return app.exit(request);  // --help, --version
   } catch (const CLI::ParseError& error) {
-    return misuse(error.what());
+    return misuse(app, error);
   }
   if (run_command->parsed()) {
     return start_program(*run_command, run_options, ours, count, arguments);

@@ -89,6 +89,7 @@ class Top {
  private:
   std::vector<TopDevice> look();
   void show(std::vector<TopDevice> devices);
+  int show_none();
   bool pause();
   bool take_key();
 
@@ -116,8 +117,6 @@ void Top::show(std::vector<TopDevice> devices) {
   sort_devices(devices, sort_);
   if (options_.json) {
     fmt::print("{}", json(devices));
-  } else if (devices.empty() && options_.once) {
-    print_notice("no process of this user has a Weft device");
   } else if (!options_.once && isatty(STDOUT_FILENO)) {
     const std::string hint =
         keys_.valid() ? "; q quits, s sorts by another, p shows queue pairs" : "";
@@ -128,6 +127,22 @@ void Top::show(std::vector<TopDevice> devices) {
     fmt::print("{}", table(devices, options_.queue_pairs));
   }
   std::fflush(stdout);
+}
+
+// For --once, where there is nothing to show. A process that is named is expected to have a device.
+int Top::show_none() {
+  if (options_.json) {
+    show({});
+    return 0;
+  }
+  if (options_.pids.empty()) {
+    print_notice("no process of this user has a Weft device");
+    return 0;
+  }
+  print_error(fmt::format(
+      "top: {} {}: no Weft device of this user there; `weft top --once` lists all",
+      options_.pids.size() == 1 ? "process" : "processes", fmt::join(options_.pids, ", ")));
+  return 1;
 }
 
 // Until the next look. False: the user wants to end.
@@ -160,10 +175,8 @@ bool Top::take_key() {
 // The first look shows no rates, so that --once looks twice.
 int Top::run() {
   std::vector<TopDevice> devices = look();
-  const bool at_once = devices.empty() || !options_.once;
-  if (at_once && !options_.json) show(std::move(devices));
-  if (devices.empty() && options_.once && options_.json) show({});
-  if (options_.once && at_once) return 0;
+  if (options_.once && devices.empty()) return show_none();
+  if (!options_.once && !options_.json) show(std::move(devices));
   while (pause()) {
     show(look());
     if (options_.once || std::ferror(stdout) != 0) break;

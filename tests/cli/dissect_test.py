@@ -475,9 +475,16 @@ class Files(unittest.TestCase):
         self.assertEqual(self.operations("--glob", self.folder / "part[0-9].pcap"), self.wanted)
         self.assertEqual(self.operations("--glob", self.folder / "part[0-3].pcap",
                                          "--glob", self.folder / "part[4-6].pcap"), self.wanted)
+        self.assertEqual(self.operations("--glob", self.folder / "part[0-3].pcap",
+                                         *(self.folder / f"part{part}.pcap" for part in (4, 5, 6))),
+                         self.wanted)
         done = dissect("--glob", self.folder / "*.none")
         self.assertEqual(done.returncode, 2)
         self.assertIn("no file matches", done.stderr)
+
+    def test_files_come_behind_the_offset_of_a_clock(self):
+        names = self.parts(2)
+        self.assertEqual(self.operations("--clock-offset", f"{names[0]}=0", *names), self.wanted)
 
     def test_several_are_one_trace_whatever_their_order(self):
         for count in (2, 7):

@@ -79,6 +79,13 @@ class Run(unittest.TestCase):
                 self.assertEqual(done.returncode, 126)
                 self.assertIn("not an executable file", done.stderr)
 
+    def test_the_program_comes_behind_a_rule(self):
+        libraries.needs_plain_libraries()
+        rules = ["ENOMEM at create-qp", "EINVAL at reg-mr"]
+        done = weft("run", "-q", "--fault", rules[0], "--fault", rules[1], "sh", "-c",
+                    'printf "%s" "$WEFT_FAULT"')
+        self.assertEqual(done.stdout.split("\n"), rules, done.stderr)
+
     def test_one_line_for_all_processes(self):
         libraries.needs("ibv_devices")
         libraries.needs_plain_libraries()
@@ -244,7 +251,14 @@ class Misuse(unittest.TestCase):
         self.check(2, "no option '--bogus'", "run", "--bogus", "--", "true")
         self.check(2, "which program?", "run")
         self.check(2, "which program?", "run", "--")
-        self.check(2, "bogus", "bogus")
+        self.check(2, "no such command or option: bogus\n      `weft --help`", "bogus")
+        self.check(2, "doctor: no such option or argument: x\n      `weft doctor --help`", "doctor",
+                   "x")
+        self.check(2, "pid = x: must be a number\n      `weft top --help`", "top", "x")
+        self.check(2, "--slowest: Value -1 not in range", "dissect", "--slowest", "-1", "x.pcap")
+        self.check(2, "--port: Value 0 not in range 1 to 65535\n      `weft doctor --help`",
+                   "doctor", "--port", "0")
+        self.check(2, "`weft run --help` lists its options", "run", "--addr")
         self.check(2, "Usage", )
         self.check(2, "no help on 'bogus'", "help", "bogus")
 
@@ -258,6 +272,11 @@ class Misuse(unittest.TestCase):
         self.check(2, "WEFT_PERSONALITY=opa: must be roce, iwarp or ib", "run", "--personality",
                    "opa", "--", "true")
         self.check(2, "WEFT_GIDS=some: must be one or all", "run", "--", "true", WEFT_GIDS="some")
+
+    def test_processes_without_a_device_are_named(self):
+        self.check(1, "top: process 999999999: no Weft device", "top", "--once", "999999999")
+        self.check(1, "top: processes 999999998, 999999999: no Weft device", "top", "--once",
+                   "999999998", "999999999")
 
     def test_misspelt_variables_are_pointed_out(self):
         done = weft("run", "-q", "--", "true", WEFT_ADR="127.0.0.1")
