@@ -172,7 +172,8 @@ struct Inbox {
   // Written by the peer, rarely: the owner looks at this line with every poll.
   alignas(64) std::atomic<End> end{End::none};
   std::atomic<std::uint32_t> wants_receive{0};  // not 0: it waits for a receive
-  std::atomic<std::uint32_t> wants_room{0};     // not 0: it waits for slots
+  // Not 0: it waits until messages are taken, for slots or to complete Sends to matched receives.
+  std::atomic<std::uint32_t> wants_room{0};
   std::atomic<std::uint64_t> rnr_waits{0};
   std::atomic<std::uint64_t> rnr_wait_ns{0};        // of waits that are over
   std::atomic<std::uint64_t> rnr_wait_began_ns{0};  // of the one that lasts, as sys::now_ns(), or 0

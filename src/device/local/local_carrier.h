@@ -5,8 +5,10 @@
 // target: it places Writes and fetches Reads by process_vm_writev(2) and process_vm_readv(2), after
 // a look into the target's grant table; it matches Sends with the receives that the target has
 // published, and puts their payload into the target's inbox or, where it is large, into the
-// receive. The target finds messages when it polls, and is woken only if it has armed. A completion
-// is added when the data are in place, so it means the same as over TCP with acknowledgements.
+// receive. A target with a shared receive queue publishes none, and matches Sends itself when it
+// takes them out of its inbox. The target finds messages when it polls, and is woken if it has
+// armed, or if it has not looked at such a Send for a while. A completion is added when the data
+// are in place, so it means the same as over TCP with acknowledgements.
 #pragma once
 
 #include <cstddef>

@@ -30,7 +30,7 @@ class LocalResponder {
   void publish_receives();
   // Takes the messages that are there. False: there may be more.
   bool drain();
-  // Whether anything is to be sent still.
+  // Sends the reply that is due, if the peer's inbox has room for it by now.
   void advance();
 
   // The peer has broken a rule, or memory of a receive was unmapped: the connection ends with this
