@@ -42,6 +42,25 @@ std::string fault_rules(const std::vector<std::string>& given) {
   return rules;
 }
 
+// What is wrong with the options that are not variables' values; empty: nothing. CLI11 gives a flag
+// without a value the text "true".
+std::string wrong_option(const RunOptions& options) {
+  const std::string& sockets = options.sockets;
+  if (!sockets.empty() && sockets != "true" && sockets != "fallback" && sockets != "always") {
+    return fmt::format("--sockets={}: must be --sockets, --sockets=fallback or --sockets=always",
+                       sockets);
+  }
+  if (!options.check.empty() && options.check != "true" && options.check != "fatal") {
+    return fmt::format("--check={}: must be --check or --check=fatal", options.check);
+  }
+  const std::string& suppressions = options.check_suppressions;
+  if (!suppressions.empty() && ::access(suppressions.c_str(), R_OK) != 0) {
+    return fmt::format("--check-suppressions {}: {}; name a file that can be read", suppressions,
+                       std::strerror(errno));
+  }
+  return {};
+}
+
 // The other options of checks need no --check.
 void set_check_variables(const RunOptions& options) {
   const bool implied = !options.check_report.empty() || !options.check_status.empty() ||
@@ -181,16 +200,9 @@ void preload_shared_heap(const files::path& folder, bool sockets) {
 
 int run(const RunOptions& options) {
   const bool sockets = !options.sockets.empty();
-  // CLI11 gives a flag without a value the text "true".
-  if (sockets && options.sockets != "true" && options.sockets != "fallback" &&
-      options.sockets != "always") {
-    print_error(
-        fmt::format("--sockets={}: must be --sockets, --sockets=fallback or --sockets=always",
-                    options.sockets));
-    return misused;
-  }
-  if (!options.check.empty() && options.check != "true" && options.check != "fatal") {
-    print_error(fmt::format("--check={}: must be --check or --check=fatal", options.check));
+  const std::string wrong = wrong_option(options);
+  if (!wrong.empty()) {
+    print_error(wrong);
     return misused;
   }
   set_variables(options);

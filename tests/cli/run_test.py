@@ -271,6 +271,8 @@ class Misuse(unittest.TestCase):
                    "true", WEFT_PORT_OFFSET="70000")
         self.check(2, "WEFT_PERSONALITY=opa: must be roce, iwarp or ib", "run", "--personality",
                    "opa", "--", "true")
+        self.check(2, "--check-suppressions /no/such/file: No such file or directory; name a file",
+                   "run", "--check-suppressions", "/no/such/file", "--", "true")
         self.check(2, "WEFT_GIDS=some: must be one or all", "run", "--", "true", WEFT_GIDS="some")
 
     def test_processes_without_a_device_are_named(self):
