@@ -120,8 +120,9 @@ if [[ -s $scratch/rping.pcapng ]] && need tshark tshark; then judge "$scratch/rp
 
 title "What to try next"
 try() { printf '  %-60s %s\n' "$1" "$2"; }
-try "$weft run -- PROGRAM…" "your own program; its peer in another terminal"
-try "$weft run --capture out.pcapng -- PROGRAM…" "look at out.pcapng in Wireshark"
+# printf counts bytes, so these have ASCII only.
+try "$weft run -- PROGRAM..." "your own program; its peer in another terminal"
+try "$weft run --capture out.pcapng -- PROGRAM..." "look at out.pcapng in Wireshark"
 try "$weft help environment" "what changes how the device behaves"
 try "./dev build" "the rest: weft dissect, weft run --sockets, C++ libraries"
 try "README.md, docs/architecture.md" "what it is, and how it works"
