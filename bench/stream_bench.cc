@@ -88,7 +88,7 @@ class StreamChannel final : public Channel {
 };
 
 // `connections`: `count` further connections of the same kind, with one round trip each, one after
-// the other. `idle`: so many at once, which are kept.
+// the other. `idle`: `count` of them at once, which are kept.
 enum class What : std::uint8_t { round_trips, one_way, connections, idle };
 
 struct Work {

@@ -1,7 +1,7 @@
 // Many byte streams in one plain epoll loop, as a server of TCP would have them:
 //
 //   epoll_echo serve               prints its port, and sends back what it receives
-//   epoll_echo HOST PORT STREAMS   opens so many streams, and sends a megabyte through each
+//   epoll_echo HOST PORT STREAMS   opens that many streams, and sends a megabyte through each
 //
 // fd() of a stream serves both directions; send_fd() is for a server that stops receiving while it
 // cannot send. All are level-triggered, for EPOLLIN.

@@ -12,7 +12,7 @@
 
 namespace weft {
 
-// What an Error says, for programs. Empty where the call knows nothing of the kind.
+// The parts of an Error, for programs. A part is empty where the call does not know it.
 struct ErrorDetail {
   std::string object{};     // "queue pair", "completion queue", "address", "connection", …
   std::string attribute{};  // "max_send_wr", or several: "ACCESS_FLAGS, PKEY_INDEX"

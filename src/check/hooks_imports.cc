@@ -41,7 +41,7 @@ ibv_pd* import_pd(ibv_context* context, std::uint32_t handle) {
   return pd;
 }
 
-// True if the object is gone.
+// True if the object is not known any more.
 bool give_up(Call& call, const void* object) {
   {
     const std::lock_guard lock(checker().mutex);

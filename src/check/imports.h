@@ -20,7 +20,7 @@ class Imports {
   }
   // The object stands for one of another process.
   void foreign(const void* object) { foreign_.insert(object); }
-  // True if it did, and is gone now.
+  // True if it did; it is not listed any more.
   bool unimport(const void* object) { return foreign_.erase(object) > 0; }
 
  private:

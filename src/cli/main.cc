@@ -290,8 +290,8 @@ int misuse(const std::string& sentence, const std::string& command) {
   return misused;
 }
 
-// What CLI11 has found wrong, with the text of this program where that of CLI11 does not say what
-// is expected. Options of other kinds than numbers have no conversion.
+// What CLI11 has found wrong, in words of this program where those of CLI11 leave out what is
+// expected. Options of other kinds than numbers have no conversion.
 int misuse(const CLI::App& app, const CLI::ParseError& error) {
   const auto commands = app.get_subcommands();
   const std::string command = commands.empty() ? "" : commands.front()->get_name();

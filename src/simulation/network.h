@@ -48,7 +48,7 @@ struct Socket {
   Time wire_free = 0;  // by the rate of the link
   std::deque<std::shared_ptr<Socket>> backlog;
   std::unique_ptr<Inbox> inbox;  // of UDP; null: a socket of TCP
-  // As epoll_ctl(2) was told; events == 0: not watched.
+  // The arguments of epoll_ctl(2); events == 0: not watched.
   std::size_t watcher = 0;
   std::uint32_t events = 0;
   std::uint64_t token = 0;

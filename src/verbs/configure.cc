@@ -64,7 +64,7 @@ namespace verbs {
 
 Context open_own_device(const DeviceOptions& options) {
   require_valid(options, "cannot open a device of its own");
-  // Without a wish of its own the device has the checks of the process.
+  // Without a value of its own the device has the checks of the process.
   if (!options.check.empty()) choose_checks(options);
   const provider::Table& table = detail::embedded_table();
   std::string why;

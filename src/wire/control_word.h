@@ -31,7 +31,7 @@ inline constexpr std::uint32_t control_word_bytes = 8;
 // Offsets from here on are not control words, in any version.
 inline constexpr std::uint64_t control_region_bytes = 4096;
 // With rdma_cm, where both sides have set MpaFrame::words: no region of memory has this STag, and
-// each side holds at least so many bytes of Sends that find no receive.
+// each side holds at least this many bytes of Sends that find no receive.
 inline constexpr std::uint32_t agreed_control_stag = 0xFF000000;
 inline constexpr std::uint32_t agreed_hold_bytes = 1U << 20;
 static_assert(control_region_bytes / control_word_bytes <= 0xFFFF, "each has a value of the enum");

@@ -176,7 +176,7 @@ WEFT_C_API int weft_buffer_allocate(weft_connection* connection, size_t bytes, i
 /* Registers memory of the program, which must outlive the buffer. -EFAULT if it is not mapped. */
 WEFT_C_API int weft_buffer_register(weft_connection* connection, void* memory, size_t bytes,
                                     int access, weft_buffer** buffer);
-/* The same with memory whose owner is told when it is free: calls `release` once, in any thread,
+/* The same with memory whose owner learns when it is free: calls `release` once, in any thread,
  * when the buffer was freed and the last request that was posted with WEFT_KEEP has completed. If
  * this fails, `release` is not called. */
 WEFT_C_API int weft_buffer_register_owned(weft_connection* connection, void* memory, size_t bytes,

@@ -72,7 +72,7 @@ class AsioConnection {
 
   // Post the request; if the queue is full, as soon as there is room. Signature of `token`:
   // void(error_code, Outcome). A request that fails is EIO, or ECONNABORTED if the connection has
-  // ended first, and Outcome::status tells more; where there is no outcome that is
+  // ended first, and Outcome::status names the reason; where there is no outcome that is
   // IBV_WC_GENERAL_ERR. After a cancellation the request stays posted, and with a KeptSlice the
   // connection holds its memory. A slice is a LocalSlice or a KeptSlice.
   template <typename Slice, typename Token>

@@ -113,7 +113,7 @@ class AsioConnection {
   // Sends one message; while too much waits to be sent, it waits as well. Ends when the message is
   // sent or, with SendOptions::confirm, delivered. The bytes must stay valid until the handler is
   // called. Signature of `token`: void(error_code, Sending). After a cancellation a message that
-  // was accepted for sending is still sent, and its Sending tells how far it has come.
+  // was accepted for sending is still sent, and its Sending shows how far it has come.
   template <typename Token>
   auto async_send(const asio_detail::net::const_buffer& bytes, const SendOptions& options,
                   Token&& token) {

@@ -207,8 +207,8 @@ class AsioStreams final : public net::execution_context::service {
   std::list<AsioStreamCore*> cores_;
 };
 
-// A stream and the operations that wait for it. A thread of the library says when it is ready, and
-// the operations go on in the executor.
+// A stream and the operations that wait for it. A thread of the library reports when it is ready,
+// and the operations go on in the executor.
 class AsioStreamCore final : public stream::Stream::Watcher,
                              public std::enable_shared_from_this<AsioStreamCore> {
  public:

@@ -218,8 +218,8 @@ class Stream {
     bool over = false;                // closed or failed: only bytes that are here can be received
     bool ended = false;               // the peer has sent its last byte
     std::uint64_t arrived_bytes = 0;  // since the stream was connected
-    // How often the peer has rung Options::bell, or is about to: so many bytes are in the socket
-    // pair, or will be at once.
+    // How often the peer has rung Options::bell, or is about to: the number of bytes that are in
+    // the socket pair, or will be at once.
     std::uint64_t bells = 0;
     friend bool operator==(const Readiness&, const Readiness&) = default;
   };

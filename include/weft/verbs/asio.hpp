@@ -28,10 +28,10 @@ namespace weft::verbs {
 inline namespace WEFT_ASIO_NAMESPACE {
 
 // The signature of each `token` is void(error_code, Completion). A request that fails is EIO, or
-// ECONNABORTED if it was flushed, and Completion::status() tells more; where there is no completion
-// that is IBV_WC_GENERAL_ERR. After a cancellation, or when this object is destroyed, the operation
-// ends with operation_aborted; a request that was posted goes on, and Operations keeps its memory
-// until it has completed.
+// ECONNABORTED if it was flushed, and Completion::status() names the reason; where there is no
+// completion that is IBV_WC_GENERAL_ERR. After a cancellation, or when this object is destroyed,
+// the operation ends with operation_aborted; a request that was posted goes on, and Operations
+// keeps its memory until it has completed.
 //
 // Not thread-safe. Must be destroyed before its execution context, and before the Operations.
 class AsioOperations {

@@ -59,7 +59,7 @@ class MemoryRegion {
   [[nodiscard]] std::size_t size_bytes() const { return raw_->length; }
   // The key for work requests of this side.
   [[nodiscard]] std::uint32_t lkey() const { return raw_->lkey; }
-  // The key for peers. Whoever has it may do what the region allows.
+  // The key for peers. A peer that has it may do what the region allows.
   [[nodiscard]] std::uint32_t rkey() const { return raw_->rkey; }
 
   // The device's counters of the peers' accesses. Throws Error(EOPNOTSUPP) on the system's devices.

@@ -39,7 +39,7 @@ class Allowance {
     if (levels_.size() == most_levels) levels_.erase(levels_.begin());
     levels_.push_back({stamp, left});
   }
-  // A message that needs so many units is sent now. Returns when it had to wait for them.
+  // A message that needs `needed` units is sent now. Returns when it had to wait for them.
   LimitWait wait_before(const Stamp& stamp, std::int64_t needed) {
     std::size_t at = levels_.size();
     while (at > 0 && levels_[at - 1].left >= needed) --at;

@@ -15,7 +15,7 @@ namespace weft::capture {
 class IbFirstPackets {
  public:
   enum class Icrc : std::uint8_t { correct, wrong, unknown };
-  // With so many packets without a correct ICRC, all are accepted.
+  // From this many packets without a correct ICRC on, all are accepted.
   static constexpr std::size_t most = 8;
 
   // Returns whether nothing more has to wait.
