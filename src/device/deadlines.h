@@ -37,7 +37,7 @@ class Deadlines {
     return entries_.begin()->first;
   }
 
-  // Removes the first entry. Null if there is none, or its target is gone.
+  // Removes the first entry. Null if there is none, or its target was destroyed.
   std::shared_ptr<Target> take_first() {
     if (entries_.empty()) return nullptr;
     auto target = entries_.begin()->second.lock();
@@ -58,8 +58,8 @@ class Deadlines {
   [[nodiscard]] std::size_t size() const { return entries_.size(); }
 
  private:
-  // At most half of the entries are of what is gone, and each entry is looked at a bounded number
-  // of times on average.
+  // At most half of the entries have a target that was destroyed, and each entry is looked at a
+  // bounded number of times on average.
   void sweep() {
     std::erase_if(entries_, [](const auto& entry) { return entry.second.expired(); });
     sweep_at_ = std::max(least_entries, 2 * entries_.size());

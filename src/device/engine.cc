@@ -230,7 +230,7 @@ void Engine::run_simulated_deadlines() {
   while (next && *next <= sys::now_ns()) next = run_deadlines(deadlines_at_once);
 }
 
-// Deadlines of what is gone are forgotten, so that they do not move the clock.
+// Deadlines of targets that were destroyed are forgotten, so that they do not move the clock.
 bool Engine::has_deadline_by(std::uint64_t until_ns) {
   const std::lock_guard lock(mutex_);
   const auto first = deadlines_.first_alive();

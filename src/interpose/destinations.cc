@@ -11,7 +11,7 @@ namespace {
 
 // A connection with fewer transfers would have been cheaper by the kernel.
 constexpr Transfers least_of_stream = 128;
-// So many brief ones follow each other before the next is expected to be brief.
+// This many brief ones follow each other before the next is expected to be brief.
 constexpr unsigned brief_before_kernel = 8;
 // Beyond this number of addresses all is forgotten, and learnt again.
 constexpr std::size_t most_known = 1024;

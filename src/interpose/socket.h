@@ -93,7 +93,7 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   [[nodiscard]] int family() const { return kernel_.family(); }
   // After a failed attempt, which the kernel socket remembers.
   void renew_kernel_socket();
-  // Notes that so many bytes were sent or received.
+  // Notes that `bytes` bytes were sent or received.
   void note_transfer(std::size_t bytes) {
     transfers_.fetch_add(1 + bytes / bytes_of_transfer, std::memory_order_relaxed);
   }

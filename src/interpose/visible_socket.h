@@ -39,7 +39,7 @@ class VisibleSocket {
   [[nodiscard]] int copy() const { return visible_copy_.get(); }
   // The descriptor that makes the program's end readable. Owned by this object.
   [[nodiscard]] int bell() const { return hidden_end_.get(); }
-  // A peer has written so many bytes to the bell, or is about to.
+  // A peer has written `bells` bytes to the bell, or is about to.
   void count_bells(std::uint64_t bells) { unread_ += bells; }
   // Takes bytes of the bell that came after the socket was set to not readable.
   void drop_late_bells();

@@ -57,7 +57,7 @@ class Link : public std::enable_shared_from_this<Link> {
   std::size_t turn();
   // The same if a completion has come; costs little if not.
   std::size_t look();
-  // From now on an event tells of completions: looks once more. Returns how much was done.
+  // From now on an event reports completions: looks once more. Returns how much was done.
   std::size_t arm();
   // The loop ends: ends the connection at once, and calls no handler.
   void shut_down();

@@ -71,7 +71,7 @@ std::size_t Link::turn(std::size_t polled) {
   return done;
 }
 
-// Either the loop polls this connection from now on, or an event tells of completions.
+// Either the loop polls this connection from now on, or an event reports completions.
 void Link::expect_completions() {
   if (!loop_ || end_ || turns_.polled) return;
   if (!loop_->can_poll()) {

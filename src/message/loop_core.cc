@@ -156,7 +156,7 @@ std::size_t LoopCore::step(const Deadline& deadline) {
     if (done == 0) done = polled_.arm(shut_down_);
     if (done == 0 && !shut_down_) done = turn(timeout_ms(deadline));
   }
-  // Another loop is told of completions by events only.
+  // Another loop learns of completions by events only.
   if (signal_.is_watched()) done += polled_.arm(shut_down_);
   wake_requested_ = false;
   return done;

@@ -73,7 +73,7 @@ class LoopCore : public std::enable_shared_from_this<LoopCore>, public Executor 
   void post(std::function<void()> work);
   void wake() noexcept;  // makes step() return
   void stop() noexcept;
-  // From now on the descriptor tells another loop that there is work, which costs system calls.
+  // From now on the descriptor shows another loop that there is work, which costs system calls.
   // Throws Error(EOPNOTSUPP) where nothing would make it readable.
   [[nodiscard]] int fd();
   // Whether this thread is inside of step().

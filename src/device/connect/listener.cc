@@ -320,8 +320,8 @@ std::shared_ptr<InboundHandshake> Listener::make_inbound(StreamSocket socket) {
 void Listener::on_requested(const std::shared_ptr<InboundHandshake>& inbound) {
   {
     const std::lock_guard lock(mutex_);
-    // stop() has taken it and cancels it.
-    if (std::erase(unfinished_, inbound) == 0) return;  // stopped meanwhile
+    // Where it is missing, stop() has taken it and cancels it.
+    if (std::erase(unfinished_, inbound) == 0) return;
     ++requests_;
   }
   // It has sent its request, so it is not half open any more; from here on `requests_` limits it.

@@ -26,7 +26,7 @@ struct OutgoingDatagram {
   Bytes packet;
 };
 
-// So many large packets fit into the second-level cache of a processor.
+// This many large packets fit into the second-level cache of a processor.
 inline constexpr std::size_t most_datagrams_of_a_call = 32;
 
 // Sends packets by one call, in their order; at most most_datagrams_of_a_call of them. Returns

@@ -1,5 +1,5 @@
 // System calls of the shared heap, made without the C library's functions: libraries such as UCX
-// replace those, to be told of memory that goes away, and must not be called inside of malloc(3).
+// replace those, to learn of memory that is unmapped, and must not be called inside of malloc(3).
 // All return as the functions do.
 #pragma once
 
