@@ -238,8 +238,10 @@ TEST_F(Heap, DiscardedPagesContainZeros) {
   heap_->make_private(block, page);
   EXPECT_EQ(heap_->discard(block + page, page), 0);
   EXPECT_TRUE(holds(block + page, page, 0) && holds(block + 2 * page, page, 1));
+  std::memset(block, 1, 3 * page);
   EXPECT_EQ(heap_->discard(block, 2 * page), 0);
-  EXPECT_TRUE(holds(block, page, 0));
+  EXPECT_TRUE(holds(block, 2 * page, 0)) << "a private page and one of the file";
+  EXPECT_TRUE(holds(block + 2 * page, page, 1));
 }
 
 TEST_F(Heap, NothingIsServedWithTooLowALimitOnFiles) {

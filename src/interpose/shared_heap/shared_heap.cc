@@ -296,15 +296,29 @@ void SharedHeap::note_protection(const void* from, std::size_t bytes, int protec
   altered_ = true;
 }
 
+// Each part by the call that empties it, since a thread's stack may be a part of a block.
 int SharedHeap::discard(void* from, std::size_t bytes) {
-  bool is_private = !contains(static_cast<std::byte*>(from) + (bytes > 0 ? bytes - 1 : 0));
-  if (!is_private) {
-    const HeapGuard guard(lock_);
-    const std::uint32_t first = page_of(from);
-    is_private = altered_ && std::any_of(states_ + first, states_ + first + pages_for(bytes),
-                                         [](const PageState& state) { return state.is_private; });
-  }
-  return raw::madvise(from, bytes, is_private ? MADV_DONTNEED : MADV_REMOVE);
+  auto* next = static_cast<std::byte*>(from);
+  std::size_t left = bytes;
+  do {
+    const Part part = part_of_one_kind(next, left);
+    if (raw::madvise(next, part.bytes, part.is_private ? MADV_DONTNEED : MADV_REMOVE) != 0) {
+      return -1;
+    }
+    next += part.bytes;
+    left -= part.bytes;
+  } while (left > 0);
+  return 0;
+}
+
+// What lies behind the heap is not of the file.
+SharedHeap::Part SharedHeap::part_of_one_kind(const void* from, std::size_t bytes) {
+  if (!contains(from)) return {.bytes = bytes, .is_private = true};
+  const HeapGuard guard(lock_);
+  const std::uint32_t first = page_of(from);
+  const std::uint32_t end = end_of_state(first, std::min(total(), first + pages_for(bytes)));
+  return {.bytes = std::min(bytes, (end - first) * page_bytes_),
+          .is_private = altered_ && states_[first].is_private};
 }
 
 void SharedHeap::make_private(const void* from, std::size_t bytes) {

@@ -76,6 +76,12 @@ class SharedHeap {
     bool is_private = false;
   };
 
+  // The beginning of some memory, as far as its pages are alike.
+  struct Part {
+    std::size_t bytes = 0;
+    bool is_private = false;
+  };
+
   [[nodiscard]] const char* open(const SharedHeapOptions& options);
   [[nodiscard]] bool make(std::size_t bytes);
   [[nodiscard]] bool reserve(std::size_t bytes);
@@ -96,6 +102,7 @@ class SharedHeap {
   void restore(std::uint32_t first, std::uint32_t pages);
   void drop_hold(std::uint32_t first, bool dirty);
   [[nodiscard]] bool can_hold(std::uint32_t first, std::uint32_t end) const;
+  [[nodiscard]] Part part_of_one_kind(const void* from, std::size_t bytes);
   void make_private_locked(std::uint32_t first, std::uint32_t end);
   [[nodiscard]] bool place_copy();
   void forget_contents();
