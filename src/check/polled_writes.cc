@@ -19,7 +19,7 @@ constexpr std::uint64_t window_bytes = 65536;
 constexpr unsigned most_traps = 512;
 // How often one instruction must have found the byte unchanged: then it waits.
 constexpr unsigned least_reads = 2;
-// After so many looks that have found new Writes, another byte is watched.
+// After this many looks that have found new Writes, another byte is watched.
 constexpr unsigned most_looks = 16;
 constexpr unsigned most_looks_unread = 3;
 
@@ -158,12 +158,18 @@ bool PolledWrites::compare(Watched& region) {
   const bool is_first = region.bytes.empty();
   if (!is_first && writes == region.writes) return false;
   region.writes = writes;
-  if (is_first) return move_window(region), true;
+  if (is_first) {
+    move_window(region);
+    return true;
+  }
   std::vector<std::byte> now(static_cast<std::size_t>(region.window.bytes));
   const auto* from = reinterpret_cast<const void*>(region.window.first);
   if (!guarded_load(now.data(), from, now.size())) return true;
   const auto first = std::mismatch(now.begin(), now.end(), region.bytes.begin()).first;
-  if (first == now.end()) return move_window(region), true;
+  if (first == now.end()) {
+    move_window(region);
+    return true;
+  }
   const auto last = std::mismatch(now.rbegin(), now.rend(), region.bytes.rbegin()).first;
   const auto front = static_cast<std::uint64_t>(first - now.begin());
   const auto back = static_cast<std::uint64_t>(now.rend() - last - 1);

@@ -1,7 +1,7 @@
 // The check polled-write: a program that reads memory again and again until a Write of its peer
 // changes it, and takes this for the arrival of the data.
 //
-// Nothing tells the checker which byte a program waits for. So it compares the memory of regions
+// The checker does not know which byte a program waits for. So it compares the memory of regions
 // that peers may write to, finds the bytes that the last Writes have changed, and watches one of
 // these at a time: a program that waits for it once more reads it through the debug register. A
 // finding needs that one instruction has read the byte several times, that it then has another
@@ -34,8 +34,8 @@ class PolledWrites {
   // A region that peers may write to, and the end of one. Others are left out.
   void add(const MemoryRegion& region);
   void remove(const ibv_mr* mr);
-  // The program has polled the completion of a receive, which tells it that earlier Writes are
-  // complete.
+  // The program has polled the completion of a receive, by which it knows that earlier Writes
+  // are complete.
   void received() { taker_.receives.fetch_add(1, std::memory_order_relaxed); }
   // Looks for memory to watch, now and then. To be called where the program calls verbs.
   void look();
@@ -86,9 +86,10 @@ class PolledWrites {
     std::atomic<bool> found{false};
     std::atomic<bool> exhausted{false};
     std::uint64_t address = 0;
-    unsigned left = 0;  // traps until it is exhausted
+    // Read and set outside of the handler as well, while the byte is watched.
+    std::atomic<unsigned> left{0};   // traps until it is exhausted
+    std::atomic<unsigned> reads{0};  // traps without a write of the program
     bool begun = false;
-    unsigned reads = 0;  // traps without a write of the program
     std::byte value{};
     std::uint64_t writes = 0;  // of the program
     std::uint64_t received = 0;
