@@ -60,6 +60,7 @@ import shared_heap  # noqa: F401
 import shared_ports  # noqa: F401
 import sockets  # noqa: F401
 import sources  # noqa: F401
+import spdk  # noqa: F401
 import storage  # noqa: F401
 import sysfs  # noqa: F401
 import top  # noqa: F401
