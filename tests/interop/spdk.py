@@ -1,6 +1,7 @@
 """SPDK's NVMe-oF target and initiators over RDMA, built from their sources: see sources.py."""
 
 import json
+import os
 import pathlib
 import re
 import signal
@@ -14,10 +15,16 @@ from harness import need
 _SUBSYSTEM = "nqn.2016-06.io.spdk:weft"
 # No huge pages, no PCI devices and small pools: everything runs as an ordinary user.
 _MEMORY = ("--no-huge", "--iova-mode", "va")
-# The processor is theirs alone otherwise: a second program on it does not start.
-_APPLICATION = (*_MEMORY, "--no-pci", "--disable-cpumask-locks", "-m", "0x1")
+# Without the last option, a second program of SPDK on the same processor does not start.
+_APPLICATION = (*_MEMORY, "--no-pci", "--disable-cpumask-locks")
 _POOLS = {"subsystem": "iobuf", "config": [
     {"method": "iobuf_set_options", "params": {"small_pool_count": 512, "large_pool_count": 64}}]}
+
+
+def _processor(last):
+    """A mask with the first or last processor of this test: programs of SPDK poll all the time."""
+    processors = sorted(os.sched_getaffinity(0))
+    return hex(1 << processors[-1 if last else 0])
 
 
 def _settings(stage, name, *subsystems):
@@ -53,7 +60,7 @@ class _Target:
                 {"method": "nvmf_subsystem_add_listener", "params": {
                     **call, "listen_address": self.address()}}]})
         self.side = stage.start(
-            "target", program, *_APPLICATION, "-s", 384,
+            "target", program, *_APPLICATION, "-s", 384, "-m", _processor(False),
             "-r", stage.scratch("target.sock"), "--json", settings,
             place=place, env={"WEFT_STATS": self.statistics})
         self.side.await_listening(self.port)
@@ -82,7 +89,7 @@ def _verify(stage, places=(None, None)):
         "subsystem": "bdev", "config": [{"method": "bdev_nvme_attach_controller", "params": {
             "name": "remote", "subnqn": _SUBSYSTEM, **target.address()}}]})
     side = stage.start(
-        "initiator", program, *_APPLICATION, "-s", 256,
+        "initiator", program, *_APPLICATION, "-s", 256, "-m", _processor(True),
         "-r", stage.scratch("initiator.sock"), "--json", settings,
         "-w", "verify", "-q", 8, "-o", 16384, "-t", 2, place=places[1])
     side.finish(within_s=120)
@@ -104,7 +111,7 @@ def performance(stage):
     target = _Target(stage)
     side = stage.start(
         "initiator", sources.built("spdk", "build", "bin", "spdk_nvme_perf"), *_MEMORY,
-        "-s", 256, "-c", "0x1", "-r", f"{target.words()} subnqn:{_SUBSYSTEM}",
+        "-s", 256, "-c", _processor(True), "-r", f"{target.words()} subnqn:{_SUBSYSTEM}",
         "-q", 16, "-o", 4096, "-w", "randrw", "-M", 50, "-t", 2)
     side.finish(within_s=120)
     found = re.search(r"^Total\s+:\s+([\d.]+)", side.output, re.MULTILINE)
