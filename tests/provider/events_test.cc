@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sys/epoll.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <thread>
@@ -44,6 +46,35 @@ TEST_F(Events, ACompletionOfAnArmedQueueIsOneEvent) {
     const ibv_wc completion = passive_.await_completion();
     EXPECT_EQ(completion.status, IBV_WC_SUCCESS);
   }
+}
+
+// Programs with an event loop (brpc, Mooncake) watch the channel with EPOLLET, and need an edge for
+// each event, also while earlier ones have not been taken.
+TEST_F(Events, EachEventIsAnEdge) {
+  connect();
+  const int loop = epoll_create1(EPOLL_CLOEXEC);
+  epoll_event watched{.events = EPOLLIN | EPOLLET, .data = {.fd = passive_.channel->fd}};
+  ASSERT_EQ(epoll_ctl(loop, EPOLL_CTL_ADD, passive_.channel->fd, &watched), 0);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(passive_.post_receive(), 0);
+    ASSERT_EQ(ibv_req_notify_cq(passive_.cq, 0), 0);
+    ASSERT_EQ(active_.post_send(), 0);
+    epoll_event found{};
+    ASSERT_EQ(epoll_wait(loop, &found, 1, 20'000), 1) << "event " << i;
+    ibv_wc completion{};
+    ASSERT_EQ(ibv_poll_cq(passive_.cq, 1, &completion), 1);
+    EXPECT_EQ(completion.status, IBV_WC_SUCCESS);
+    EXPECT_EQ(active_.await_completion().status, IBV_WC_SUCCESS);
+  }
+  for (int i = 0; i < 3; ++i) {
+    ibv_cq* which = nullptr;
+    void* context = nullptr;
+    ASSERT_EQ(table_.get_cq_event(passive_.channel, &which, &context), 0);
+    EXPECT_EQ(which, passive_.cq);
+  }
+  EXPECT_FALSE(readable(passive_.channel->fd));
+  table_.ack_cq_events(passive_.cq, 3);
+  close(loop);
 }
 
 TEST_F(Events, NonBlockingChannelsSayEagain) {
