@@ -124,11 +124,14 @@ enum class End : std::uint32_t {
 // The copy that the peer makes between its memory and the owner's: see remote_copy.h.
 struct Copy {
   static constexpr std::size_t most_pieces = 64;
+  // A list of no more than these lies in the first page of the inbox.
+  static constexpr std::size_t few_pieces = 8;
   std::atomic<std::uint64_t> sequence{0};  // odd while a copy is announced
   std::atomic<std::uint32_t> thread{0};    // the number of the thread that makes it
   std::atomic<std::uint32_t> revoked{0};   // by the owner: not 0 after it has emptied the list
+  // The owner's memory. The kernel reads this list, or the longer one, when the copy begins.
+  std::array<iovec, few_pieces> pieces{};
 };
-// The owner's memory. The kernel reads this list when the copy begins.
 using CopyPieces = std::array<iovec, Copy::most_pieces>;
 
 // When the owner wants to be woken by a message.
@@ -140,6 +143,13 @@ struct Refused {
   std::atomic<iwarp::RemoteRight> right{iwarp::RemoteRight::write};
   std::atomic<std::uint64_t> offset{0};
   std::atomic<std::uint64_t> length_bytes{0};
+};
+
+// How its Sends have waited for receives of the owner, by the peer's count.
+struct ReceiveWaits {
+  std::atomic<std::uint64_t> count{0};
+  std::atomic<std::uint64_t> over_ns{0};   // of waits that are over
+  std::atomic<std::uint64_t> began_ns{0};  // of the one that lasts, as sys::now_ns(), or 0
 };
 
 // Written by the peer when it leaves the connection: from then on it accesses the inbox no more.
@@ -174,13 +184,12 @@ struct Inbox {
   std::atomic<std::uint32_t> wants_receive{0};  // not 0: it waits for a receive
   // Not 0: it waits until messages are taken, for slots or to complete Sends to matched receives.
   std::atomic<std::uint32_t> wants_room{0};
-  std::atomic<std::uint64_t> rnr_waits{0};
-  std::atomic<std::uint64_t> rnr_wait_ns{0};        // of waits that are over
-  std::atomic<std::uint64_t> rnr_wait_began_ns{0};  // of the one that lasts, as sys::now_ns(), or 0
+  ReceiveWaits rnr;
   Refused refused;
   Leaving leaving;
 
-  // Written by the peer with every access.
+  // Written by the peer with every access. With all above and the receives below in one page: a
+  // small Write touches no other one, which counts where there are thousands of connections.
   alignas(64) Copy copy;
   AccessTotals accesses;
 
@@ -188,10 +197,11 @@ struct Inbox {
   alignas(64) std::array<Receive, near_receives> near;
 
   alignas(128) std::array<Slot, slots> ring;
-  CopyPieces copy_pieces;
+  CopyPieces copy_pieces;  // of copies with more than Copy::few_pieces
   // Followed by FurtherSlices for each place for a receive, and by the published receives where
   // there are more places than in `near`. The number of places is a power of two.
 };
+static_assert(offsetof(Inbox, ring) <= 4096);
 static_assert(std::atomic<Armed>::is_always_lock_free &&
               std::atomic<std::uint32_t>::is_always_lock_free &&
               std::atomic<std::uint64_t>::is_always_lock_free);

@@ -18,8 +18,8 @@ void ReceiveWait::begin(std::uint64_t length_bytes) {
     return;
   }
   // In the peer's memory, because receiver-not-ready is counted by the receiver.
-  peer_.rnr_wait_began_ns.store(began_ns_, std::memory_order_relaxed);
-  peer_.rnr_waits.fetch_add(1, std::memory_order_relaxed);
+  peer_.rnr.began_ns.store(began_ns_, std::memory_order_relaxed);
+  peer_.rnr.count.fetch_add(1, std::memory_order_relaxed);
 }
 
 void ReceiveWait::finish() {
@@ -29,8 +29,8 @@ void ReceiveWait::finish() {
     credit_wait_ns_ += waited_ns;
     return;
   }
-  peer_.rnr_wait_ns.fetch_add(waited_ns, std::memory_order_relaxed);
-  peer_.rnr_wait_began_ns.store(0, std::memory_order_relaxed);
+  peer_.rnr.over_ns.fetch_add(waited_ns, std::memory_order_relaxed);
+  peer_.rnr.began_ns.store(0, std::memory_order_relaxed);
 }
 
 void ReceiveWait::add_counters(QueuePairCounters& counters) const {
@@ -40,9 +40,9 @@ void ReceiveWait::add_counters(QueuePairCounters& counters) const {
 }
 
 void ReceiveWait::add_peers_waits(const inbox::Inbox& own, QueuePairCounters& counters) {
-  counters.rnr_waits += own.rnr_waits.load(std::memory_order_relaxed);
-  const std::uint64_t began_ns = own.rnr_wait_began_ns.load(std::memory_order_relaxed);
-  counters.rnr_wait_ns += own.rnr_wait_ns.load(std::memory_order_relaxed);
+  counters.rnr_waits += own.rnr.count.load(std::memory_order_relaxed);
+  const std::uint64_t began_ns = own.rnr.began_ns.load(std::memory_order_relaxed);
+  counters.rnr_wait_ns += own.rnr.over_ns.load(std::memory_order_relaxed);
   const std::uint64_t now_ns = sys::now_ns();
   // The peer may have any value there; a difference below zero would be absurd.
   if (began_ns != 0) counters.rnr_wait_ns += now_ns - std::min(began_ns, now_ns);

@@ -88,8 +88,14 @@ bool RemoteCopy::prepare(Purpose purpose, Pieces ours, Pieces theirs, Lists& lis
     theirs.skip(part);
   }
   // Only whole pieces: the peer may be emptying the list of an earlier attempt. See empty_list().
-  std::copy_n(lists.there.begin(), lists.there_count, peer_.copy_pieces.begin());
+  std::copy_n(lists.there.begin(), lists.there_count, shared_list(lists));
   return lists.bytes > 0;
+}
+
+// Where the kernel reads the list of the peer's memory.
+iovec* RemoteCopy::shared_list(const Lists& lists) const {
+  return lists.there_count <= inbox::Copy::few_pieces ? peer_.copy.pieces.data()
+                                                      : peer_.copy_pieces.data();
 }
 
 // Step 2. Sequentially consistent, as what is read next: either the peer sees the announcement, or
@@ -113,7 +119,7 @@ int RemoteCopy::copy(Purpose purpose, const Lists& lists) {
   const std::size_t expected = sizeof mark_ + lists.bytes;
   while (true) {
     const ssize_t done = call(process_.pid(), lists.here.data(), lists.here_count,
-                              peer_.copy_pieces.data(), lists.there_count, 0);
+                              shared_list(lists), lists.there_count, 0);
     // Interrupted before it has copied anything: a partial copy returns its size.
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) return errno;
@@ -143,11 +149,17 @@ constexpr std::uint64_t longest_ns = 5'000'000'000;
 constexpr unsigned pause_us = 100;
 
 // Only the sizes change, one by one: each piece that the kernel reads is the whole one or empty.
-void empty_list(inbox::Inbox& own) {
-  own.copy.revoked.store(1, std::memory_order_seq_cst);
-  for (iovec& piece : own.copy_pieces) {
+void empty_list(std::span<iovec> pieces) {
+  for (iovec& piece : pieces) {
     std::atomic_ref(piece.iov_len).store(0, std::memory_order_seq_cst);
   }
+}
+
+// Which of the two lists the peer uses is its own choice.
+void revoke(inbox::Inbox& own) {
+  own.copy.revoked.store(1, std::memory_order_seq_cst);
+  empty_list(own.copy.pieces);
+  empty_list(own.copy_pieces);
 }
 
 }  // namespace
@@ -169,7 +181,7 @@ void await_copy(inbox::Inbox& own, const PeerProcess& peer) {
     sys::yield();
     if (over()) return;
   }
-  empty_list(own);
+  revoke(own);
   while (!over() && !peer.is_stopped(copy.thread) && sys::now_ns() - began_ns < longest_ns) {
     sys::sleep_us(pause_us);
   }

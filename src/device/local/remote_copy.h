@@ -114,6 +114,7 @@ class RemoteCopy {
   };
 
   [[nodiscard]] bool prepare(Purpose purpose, Pieces ours, Pieces theirs, Lists& lists);
+  [[nodiscard]] iovec* shared_list(const Lists& lists) const;
   [[nodiscard]] int copy(Purpose purpose, const Lists& lists);
   [[nodiscard]] int explain_fault(unsigned attempt);
 

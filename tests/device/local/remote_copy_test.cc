@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -20,6 +21,8 @@
 #include <span>
 #include <thread>
 #include <vector>
+
+#include "device/local/shared_memory.h"
 
 namespace weft::device {
 namespace {
@@ -300,30 +303,58 @@ TEST_F(Child, EndlessRevocationEnds) {
   const auto revoked = [&] {
     ++calls;
     inbox_.inbox.copy.revoked = 1;
-    inbox_.inbox.copy_pieces[1].iov_len = 0;
+    inbox_.inbox.copy.pieces[1].iov_len = 0;
     return true;
   };
   EXPECT_EQ(copy_->run(RemoteCopy::Purpose::write, {&here, 1}, {&there, 1}, revoked), EFAULT);
   EXPECT_GT(calls, 10);
 }
 
+// A list of few pieces lies in another place than a longer one.
 TEST_F(Child, ARevokedCopyStartsAnew) {
-  fill(here_.data(), 9);
-  const iovec here{here_.data(), bytes};
-  const iovec there{child_, bytes};
-  int calls = 0;
-  const auto revoked_once = [&] {
-    if (++calls > 1) return true;
-    inbox_.inbox.copy.revoked = 1;
-    for (iovec& piece : inbox_.inbox.copy_pieces) piece.iov_len = 0;
-    return true;
-  };
-  ASSERT_EQ(copy_->run(RemoteCopy::Purpose::write, {&here, 1}, {&there, 1}, revoked_once), 0);
-  EXPECT_EQ(calls, 2);
-  std::vector<std::byte> back(bytes);
-  const iovec all{back.data(), bytes};
-  ASSERT_EQ(read({&all, 1}, {&there, 1}), 0);
-  EXPECT_EQ(back, here_);
+  for (const std::size_t count : {std::size_t{1}, std::size_t{20}}) {
+    fill(here_.data(), 9 + static_cast<unsigned>(count));
+    // With a gap of one byte between the pieces, which stays as it was.
+    const std::size_t part = bytes / count - 1;
+    std::vector<iovec> here;
+    std::vector<iovec> there;
+    for (std::size_t i = 0; i < count; ++i) {
+      here.push_back({here_.data() + i * (part + 1), part});
+      there.push_back({child_ + i * (part + 1), part});
+    }
+    int calls = 0;
+    const auto revoked_once = [&] {
+      if (++calls > 1) return true;
+      inbox_.inbox.copy.revoked = 1;
+      for (iovec& piece : inbox_.inbox.copy.pieces) piece.iov_len = 0;
+      for (iovec& piece : inbox_.inbox.copy_pieces) piece.iov_len = 0;
+      return true;
+    };
+    ASSERT_EQ(copy_->run(RemoteCopy::Purpose::write, here, there, revoked_once), 0);
+    EXPECT_EQ(calls, 2);
+    std::vector<std::byte> back(bytes);
+    std::vector<iovec> all;
+    for (std::size_t i = 0; i < count; ++i) all.push_back({back.data() + i * (part + 1), part});
+    ASSERT_EQ(read(all, there), 0);
+    for (std::size_t i = 0; i < count; ++i) {
+      EXPECT_EQ(std::memcmp(all[i].iov_base, here[i].iov_base, part), 0) << count << " " << i;
+    }
+  }
+}
+
+// Programs may have thousands of idle connections, and write over each of them now and then.
+TEST_F(Child, ASmallCopyUsesOnePageOfTheInbox) {
+  const SharedMemory memory = SharedMemory::create("weft-inbox", inbox::bytes_for(64));
+  ASSERT_TRUE(memory.valid());
+  auto& own = *std::launder(reinterpret_cast<inbox::Inbox*>(memory.data()));
+  own.open = 1;
+  RemoteCopy copy(own, *peer_);
+  const iovec here{here_.data(), 100};
+  const iovec there{child_, 100};
+  ASSERT_EQ(copy.run(RemoteCopy::Purpose::write, {&here, 1}, {&there, 1}, granted), 0);
+  struct stat status {};
+  ASSERT_EQ(fstat(memory.file(), &status), 0);
+  EXPECT_EQ(status.st_blocks * 512, sysconf(_SC_PAGESIZE));
 }
 
 // The number of the process stays, its memory does not.
