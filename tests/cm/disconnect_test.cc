@@ -1,5 +1,6 @@
 #include <array>
 #include <cstring>
+#include <string>
 
 #include "cm/fixture.h"
 #include "device/queue_pair/queue_pair.h"
@@ -132,8 +133,8 @@ TEST_F(Disconnect, ErrorStateOfTheQueuePairIsOne) {
 class ClosingStream : public Disconnect {
  protected:
   // No test may depend on how fast a busy machine is.
-  ClosingStream() {
-    settings_.same_host = device::SameHost::off;
+  explicit ClosingStream(device::SameHost same_host = device::SameHost::off) {
+    settings_.same_host = same_host;
     settings_.disconnect.proofs_ns = std::uint64_t{patience_ms} * 1'000'000;
   }
 
@@ -162,9 +163,40 @@ class ClosingStream : public Disconnect {
   }
 };
 
-TEST_F(ClosingStream, ProvesWhatWasSentBefore) {
+// Of a queue pair on TCP, and of one that has left it.
+class Closing : public ClosingStream, public testing::WithParamInterface<device::SameHost> {
+ protected:
+  Closing() : ClosingStream(GetParam()) {}
+
+  // Sends wait for their receives without end.
+  Pair connect_patiently() {
+    Pair pair = ClosingStream::connect_patiently();
+    for (const rdma_cm_id* id : {pair.client, pair.server}) await_carrier(id);
+    return pair;
+  }
+
+ private:
+  static void await_carrier(const rdma_cm_id* id) {
+    const std::string wanted = GetParam() == device::SameHost::off ? "tcp" : "same-host";
+    const std::uint64_t end_ns = device::sys::now_ns() + std::uint64_t{patience_ms} * 1'000'000;
+    const auto carrier = [id] {
+      return std::string(device::QueuePair::of(id->qp)->carrier_note().name);
+    };
+    while (carrier() != wanted && device::sys::now_ns() < end_ns) {
+    }
+    EXPECT_EQ(carrier(), wanted);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Carriers, Closing,
+                         testing::Values(device::SameHost::off, device::SameHost::automatic),
+                         [](const auto& carrier) {
+                           return carrier.param == device::SameHost::off ? "tcp" : "same_host";
+                         });
+
+TEST_P(Closing, ProvesWhatWasSentBefore) {
   for (const bool client_first : {true, false}) {
-    Pair pair = connect_pair();
+    Pair pair = connect_patiently();
     rdma_cm_id* const first = client_first ? pair.client : pair.server;
     rdma_cm_id* const second = client_first ? pair.server : pair.client;
     post_receive(first);
@@ -183,7 +215,7 @@ TEST_F(ClosingStream, ProvesWhatWasSentBefore) {
   }
 }
 
-TEST_F(ClosingStream, KeepsTheOrderOfRequests) {
+TEST_P(Closing, KeepsTheOrderOfRequests) {
   if (!holds_sends()) GTEST_SKIP() << "a Send does not wait for its receive";
   Pair pair = connect_patiently();
   post_send(pair.client, 1);
@@ -205,7 +237,7 @@ TEST_F(ClosingStream, KeepsTheOrderOfRequests) {
 }
 
 // Neither waits for a proof that the other one will not give.
-TEST_F(ClosingStream, MayBeClosedByBoth) {
+TEST_P(Closing, MayBeClosedByBoth) {
   if (!holds_sends()) GTEST_SKIP() << "a Send does not wait for its receive";
   Pair pair = connect_patiently();
   post_send(pair.client, 1);
@@ -219,7 +251,7 @@ TEST_F(ClosingStream, MayBeClosedByBoth) {
   destroy(pair);
 }
 
-TEST_F(ClosingStream, IsOverWhenTheQueuePairIsDestroyed) {
+TEST_P(Closing, IsOverWhenTheQueuePairIsDestroyed) {
   if (!holds_sends()) GTEST_SKIP() << "a Send does not wait for its receive";
   Pair pair = connect_patiently();
   post_send(pair.client, 1);
@@ -231,7 +263,7 @@ TEST_F(ClosingStream, IsOverWhenTheQueuePairIsDestroyed) {
   destroy(pair);
 }
 
-TEST_F(ClosingStream, IsOverWhenTheQueuePairIsReset) {
+TEST_P(Closing, IsOverWhenTheQueuePairIsReset) {
   if (!holds_sends()) GTEST_SKIP() << "a Send does not wait for its receive";
   Pair pair = connect_patiently();
   post_send(pair.client, 1);
@@ -246,12 +278,18 @@ TEST_F(ClosingStream, IsOverWhenTheQueuePairIsReset) {
   destroy(pair);
 }
 
-class BrieflyClosingStream : public ClosingStream {
+class BrieflyClosing : public Closing {
  protected:
-  BrieflyClosingStream() { settings_.disconnect.proofs_ns = 1'000'000; }
+  BrieflyClosing() { settings_.disconnect.proofs_ns = 1'000'000; }
 };
 
-TEST_F(BrieflyClosingStream, FlushesWhatIsNotProvenInTime) {
+INSTANTIATE_TEST_SUITE_P(Carriers, BrieflyClosing,
+                         testing::Values(device::SameHost::off, device::SameHost::automatic),
+                         [](const auto& carrier) {
+                           return carrier.param == device::SameHost::off ? "tcp" : "same_host";
+                         });
+
+TEST_P(BrieflyClosing, FlushesWhatIsNotProvenInTime) {
   if (!holds_sends()) GTEST_SKIP() << "a Send does not wait for its receive";
   Pair pair = connect_patiently();
   post_send(pair.client, 1);

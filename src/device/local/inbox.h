@@ -30,16 +30,12 @@ inline constexpr std::uint32_t inline_bytes = 4096;
 // The same where the owner matches messages with receives itself (Receives::matched): its device
 // would have to fetch a larger one.
 inline constexpr std::uint32_t matched_inline_bytes = 12 * 1024;
-// What such messages leave free in the ring: a reply, and a request that does not fit in one slot,
-// must not wait for receives.
-inline constexpr std::uint32_t matched_spare_bytes = 2048;
 
 enum class Kind : std::uint8_t {
   send,     // payload follows in the slots
   placed,   // of a Send whose payload lies in its receive already
   written,  // Write with immediate
   request,  // an access that the owner's device is to make
-  reply,    // to a request
   skip,     // no message: the next one is behind these slots (RingWriter::begin_again())
 };
 
@@ -90,6 +86,13 @@ struct AccessReply {
   iwarp::Status status = iwarp::Status::success;  // the one that the initiator completes with
   std::uint64_t original = 0;                     // atomics
 };
+// Where the peer answers the owner's request. One place is enough, because an initiator has one
+// request under way. It is not in the ring, where messages may wait for receives of the owner's
+// program, which may wait for the answer.
+struct Answer {
+  std::atomic<std::uint64_t> count{0};  // of answers so far; written last
+  AccessReply reply;
+};
 
 // A posted receive, as the owner publishes it. Nearly all have one piece.
 struct Receive {
@@ -109,7 +112,11 @@ struct Receives {
   // message when it takes that from the ring.
   std::uint32_t matched = 0;
   // Then the position of a message that has found no receive yet, plus one; 0 where none waits.
+  // The owner that finds a receive for it writes 0, and a peer that has no retries left writes
+  // `given_up`, each only in the place of that position: so either the message has arrived, or the
+  // Send has failed.
   std::atomic<std::uint64_t> starving{0};
+  static constexpr std::uint64_t given_up = UINT64_MAX;
 };
 
 // How the peer has ended the connection.
@@ -163,7 +170,8 @@ struct Inbox {
   alignas(64) std::atomic<std::uint64_t> consumed{0};  // slots
   Receives receives;
   std::atomic<Armed> armed{Armed::no};
-  std::atomic<std::uint32_t> open{0};  // not 0: the peer may access memory
+  std::atomic<std::uint32_t> open{0};  // not 0: the peer may access memory, see Inbox::closing
+  static constexpr std::uint32_t closing = 2;  // for the owner's requests only: it takes no others
   std::uint32_t domain = 0;
   std::uint32_t queue_pair = 0;
   std::atomic<std::uint32_t> access{0};  // IBV_ACCESS_* of the queue pair
@@ -187,6 +195,7 @@ struct Inbox {
   ReceiveWaits rnr;
   Refused refused;
   Leaving leaving;
+  Answer answer;
 
   // Written by the peer with every access. With all above and the receives below in one page: a
   // small Write touches no other one, which counts where there are thousands of connections.

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "device/limits.h"
 #include "device/queue_pair/observed_stream_carrier.h"
 #include "device/queue_pair/requests.h"
 
@@ -100,7 +99,7 @@ LocalCarrier::~LocalCarrier() = default;
 // SQD starts nothing new, as over TCP.
 bool LocalCarrier::takes_requests(const QueuePairLock& lock) const {
   if (stream_) return stream_->takes_requests(lock);
-  return end_.reason == EndReason::none && parts_.qp.state != IBV_QPS_SQD;
+  return end_.reason == EndReason::none && !is_closing() && parts_.qp.state != IBV_QPS_SQD;
 }
 
 bool LocalCarrier::takes_send_immediate(const QueuePairLock& /*lock*/) const {
@@ -148,26 +147,34 @@ void LocalCarrier::look_at_gathered() {
   if (gathering_.used()) watch_gathering();
 }
 
-// Messages to a peer with a shared receive queue complete when the peer takes them, which a peer
-// that neither polls nor sleeps does not do by itself. One alarm after the other while there are
-// any, as watch_gathering().
-void LocalCarrier::watch_under_way() {
-  if (nudge_due_ns_ != 0 || !link_ || !link_->requester.has_under_way()) return;
-  nudge_due_ns_ = sys::now_ns() + limits::between_looks_at_sent_ns;
-  driver_.engine.call_at(nudge_due_ns_, driver_.queue_pair.lock());
+// Messages to a peer with a shared receive queue complete when the peer takes them, and to every
+// peer there is room for more then. A peer that neither polls nor sleeps does not take them by
+// itself. One alarm after the other while something waits for that, as watch_gathering().
+void LocalCarrier::watch_taking() {
+  if (nudge_.due_ns != 0 || !link_ || !link_->requester.awaits_taking()) return;
+  nudge_.due_ns = sys::now_ns() + nudge_.pause_ns;
+  driver_.engine.call_at(nudge_.due_ns, driver_.queue_pair.lock());
 }
 
-void LocalCarrier::look_at_under_way() {
-  if (nudge_due_ns_ == 0 || sys::now_ns() < nudge_due_ns_) return;
-  nudge_due_ns_ = 0;
-  if (link_->requester.stalls()) link_->connection.wake();
-  watch_under_way();
+// The looks become rare where the peer needs no wake-up, or where that does not help because its
+// process is stopped.
+void LocalCarrier::look_at_taking() {
+  if (nudge_.due_ns == 0 || sys::now_ns() < nudge_.due_ns) return;
+  constexpr std::uint64_t longest_pause_ns = 50 * limits::between_looks_at_sent_ns;
+  const Nudge last = std::exchange(nudge_, {});
+  if (!link_->requester.awaits_taking()) return;
+  nudge_.stalled = link_->requester.stalls();
+  if (nudge_.stalled) link_->connection.wake();
+  if (!nudge_.stalled || last.stalled) {
+    nudge_.pause_ns = std::min(2 * last.pause_ns, longest_pause_ns);
+  }
+  watch_taking();
 }
 
 void LocalCarrier::execute() {
   gathering_.sent();
   link_->requester.advance();
-  watch_under_way();
+  watch_taking();
 }
 
 void LocalCarrier::advance(QueuePairLock& lock) {
@@ -178,8 +185,7 @@ void LocalCarrier::advance(QueuePairLock& lock) {
   }
   close_tcp();
   execute();
-  link_->responder.advance();
-  // After both sides were advanced, so that everything that was possible before the end is done.
+  // Afterwards, so that everything that was possible before the end is done.
   look_for_end();
   keep_time();
 }
@@ -190,8 +196,10 @@ void LocalCarrier::receives_posted(QueuePairLock& lock) {
   if (end_.reason != EndReason::none) return;
   if (!parts_.receives.shared()) return link_->responder.publish_receives();
   drain();
-  link_->responder.advance();
+  // An answer behind the message may have let the next request begin.
+  watch_taking();
   look_for_end();
+  keep_time();
 }
 
 void LocalCarrier::drive(Occasion occasion, QueuePairLock& lock) {
@@ -204,7 +212,7 @@ void LocalCarrier::drive(Occasion occasion, QueuePairLock& lock) {
   take_in(occasion);
   if (occasion == Occasion::deadline) {
     look_at_gathered();
-    look_at_under_way();
+    look_at_taking();
   }
   // Nearly always idle in a receiver that polls: one look at memory is all that a poll costs. What
   // is gathered is for the program's calls.
@@ -212,7 +220,7 @@ void LocalCarrier::drive(Occasion occasion, QueuePairLock& lock) {
   if (by_program || !gathering_.waits()) {
     if (!link_->requester.idle()) execute();
   }
-  link_->responder.advance();
+  if (is_closing()) look_for_proofs();
   look_for_end();
   keep_time();
 }
@@ -247,8 +255,13 @@ void LocalCarrier::arm_again() {
   drain();
 }
 
-// What is left after one turn is taken soon, as no wake-up comes for it.
+// What is left after one turn is taken soon, as no wake-up comes for it. An end that is closing
+// takes no messages, but the peer's answers.
 void LocalCarrier::drain() {
+  if (is_closing()) {
+    if (link_->requester.is_answered()) link_->requester.take_answer();
+    return;
+  }
   if (link_->responder.drain()) return;
   driver_.engine.call_at(sys::now_ns(), driver_.queue_pair.lock());
 }
@@ -320,13 +333,21 @@ void LocalCarrier::keep_time() {
 void LocalCarrier::look_for_end() {
   if (end_.reason != EndReason::none) return;
   const inbox::End reported = link_->connection.own().end.load(std::memory_order_acquire);
-  if (reported != inbox::End::none || peer_gone_) drain();  // what came before the end
+  // What came before the end, and what the peer has taken before it.
+  if (reported != inbox::End::none || peer_gone_) {
+    drain();
+    link_->requester.retire_taken();
+  }
   const auto& failed = link_->requester.failure();
   if (failed) return finish(failed->reason, {}, failed->reported);
   const auto& refused = link_->responder.failure();
   if (refused) return finish(EndReason::terminated, refused->event, refused->reported);
   if (reported == inbox::End::none && !peer_gone_) return;
   if (reported == inbox::End::access_refused) note_refused();
+  // Both have closed: see look_for_proofs().
+  if (is_closing() && reported == inbox::End::closed) {
+    return finish(EndReason::local_close, {}, inbox::End::closed);
+  }
   const End end = end_of(reported == inbox::End::none ? inbox::End::closed : reported);
   finish(end.reason, end.event, inbox::End::closed);
 }
@@ -390,9 +411,36 @@ Carrier::End LocalCarrier::end(const QueuePairLock& lock) const {
   return stream_ ? stream_->end(lock) : end_;
 }
 
-// Without TCP a request that the peer has carried out has completed.
+// As StreamCarrier::begin_disconnect(): messages to a shared receive queue, and what the peer's
+// device was asked for, may have been carried out, and what waits for a receive would be at the
+// peer over TCP.
 bool LocalCarrier::begin_disconnect(QueuePairLock& lock) {
-  return stream_ && !agreeing() && stream_->begin_disconnect(lock);
+  if (stream_) return !agreeing() && stream_->begin_disconnect(lock);
+  if (closing_end_ns_ != 0) return is_closing();
+  take_in(Occasion::ready);
+  if (end_.reason == EndReason::none) execute();
+  look_for_end();
+  if (end_.reason != EndReason::none || link_->requester.idle()) return false;
+  link_->connection.own().open.store(inbox::Inbox::closing, std::memory_order_seq_cst);
+  link_->connection.wake();
+  closing_end_ns_ = sys::now_ns() + parts_.context.device().settings().disconnect.proofs_ns;
+  driver_.engine.call_at(closing_end_ns_, driver_.queue_pair.lock());
+  // No program may poll any more.
+  link_->requester.watch_taking();
+  execute();
+  look_for_proofs();
+  look_for_end();
+  keep_time();
+  return is_closing();
+}
+
+// Where both ends are closing, neither takes what the other one has sent.
+void LocalCarrier::look_for_proofs() {
+  if (link_->requester.failure()) return;
+  const bool both =
+      link_->connection.peer().open.load(std::memory_order_seq_cst) == inbox::Inbox::closing;
+  const bool over = both || link_->requester.idle() || sys::now_ns() >= closing_end_ns_;
+  if (over) finish(EndReason::local_close, {}, inbox::End::closed);
 }
 
 void LocalCarrier::disconnect(QueuePairLock& lock) {

@@ -17,6 +17,7 @@
 #include <optional>
 #include <string_view>
 
+#include "device/limits.h"
 #include "device/local/local_agreement.h"
 #include "device/local/local_channel.h"
 #include "device/local/local_connection.h"
@@ -65,7 +66,7 @@ class LocalCarrier : public Carrier {
   void disconnect(QueuePairLock& lock) override;
   [[nodiscard]] bool begin_disconnect(QueuePairLock& lock) override;
   [[nodiscard]] bool closing(const QueuePairLock& lock) const override {
-    return stream_ && stream_->closing(lock);
+    return stream_ ? stream_->closing(lock) : is_closing();
   }
   void flush(QueuePairLock& lock) override;
   void stop(QueuePairLock& lock) final;
@@ -107,8 +108,12 @@ class LocalCarrier : public Carrier {
   void execute();
   void watch_gathering();
   void look_at_gathered();
-  void watch_under_way();
-  void look_at_under_way();
+  void watch_taking();
+  void look_at_taking();
+  [[nodiscard]] bool is_closing() const {
+    return closing_end_ns_ != 0 && end_.reason == iwarp::EndReason::none;
+  }
+  void look_for_proofs();
   void take_in(Occasion occasion);
   void arm_again();
   void drain();
@@ -138,9 +143,16 @@ class LocalCarrier : public Carrier {
   std::uint64_t agreement_end_ns_ = 0;    // without an answer it stays on TCP
   std::uint64_t alarm_ns_ = UINT64_MAX;
   unsigned polls_ = 0;
-  Gathering gathering_;                  // of small Writes
-  std::uint64_t watch_due_ns_ = 0;       // of the alarm for look_at_gathered(); 0: none
-  std::uint64_t nudge_due_ns_ = 0;       // of the alarm for look_at_under_way(); 0: none
+  Gathering gathering_;             // of small Writes
+  std::uint64_t watch_due_ns_ = 0;  // of the alarm for look_at_gathered(); 0: none
+  // The alarm for look_at_taking().
+  struct Nudge {
+    std::uint64_t due_ns = 0;  // 0: none
+    std::uint64_t pause_ns = limits::between_looks_at_sent_ns;
+    bool stalled = false;  // at the last look
+  };
+  Nudge nudge_;
+  std::uint64_t closing_end_ns_ = 0;     // begin_disconnect() was called, and waits no longer
   std::optional<std::uint8_t> retries_;  // as LocalRequester::set_retries()
   bool peer_gone_ = false;
   bool confirmed_ = true;  // the peer has the connection

@@ -45,13 +45,15 @@ class LocalConnection {
   [[nodiscard]] RemoteCopy& remote() { return remote_; }
   [[nodiscard]] LocalWire& wire() { return *wire_; }
   // The peer has left TCP as well, and has not closed its memory.
-  [[nodiscard]] bool peer_is_open() {
-    if (peer_at_->open.load(std::memory_order_acquire) == 0) return false;
-    if (!peer_matches_) peer_matches_ = peer_at_->receives.matched != 0;
-    return true;
+  [[nodiscard]] bool peer_is_open() { return look_at_peer() != 0; }
+  // The same, and it does not wait for the end of its own requests only.
+  [[nodiscard]] bool peer_takes_requests() {
+    const std::uint32_t open = look_at_peer();
+    return open != 0 && open != inbox::Inbox::closing;
   }
   // The peer finds receives for our messages itself: inbox::Receives::matched, as it was when
-  // peer_is_open() first found the inbox complete. A peer that changes it later is not followed.
+  // this end first found the inbox open, and so complete. A peer that changes it later is not
+  // followed.
   [[nodiscard]] bool peer_matches() const { return peer_matches_.value_or(false); }
   // The position behind the last message that push() has published.
   [[nodiscard]] std::uint64_t pushed() const { return writer_.position(); }
@@ -82,6 +84,12 @@ class LocalConnection {
   void abandon_after_fork();
 
  private:
+  std::uint32_t look_at_peer() {
+    const std::uint32_t open = peer_at_->open.load(std::memory_order_acquire);
+    if (open != 0 && !peer_matches_) peer_matches_ = peer_at_->receives.matched != 0;
+    return open;
+  }
+
   QueuePairParts& parts_;
   std::unique_ptr<LocalWire> wire_;
   Peer peer_;

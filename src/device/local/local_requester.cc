@@ -83,7 +83,7 @@ void LocalRequester::execute_pending() {
 LocalRequester::Outcome LocalRequester::execute(const WorkRequest& work) {
   // The peer has not left TCP yet, or is about to end. Its wake-up, or the end, brings this call
   // again.
-  if (!connection_.peer_is_open()) return Outcome::blocked;
+  if (!connection_.peer_takes_requests()) return Outcome::blocked;
   const bool follows = !under_way_.empty();
   if (follows && !may_follow(work)) return Outcome::blocked;
   // Everything before it has completed, so its turn has come.
@@ -293,8 +293,7 @@ LocalRequester::Outcome LocalRequester::execute_write(const WorkRequest& work) {
   const bool matched = notifies && connection_.peer_matches();
   if (notifies && !matched && !receive_available()) return wait_for_receive(work);
   // Checked before the payload is written, because a Write that was placed must not be repeated.
-  const std::size_t spare_bytes = matched ? inbox::matched_spare_bytes : 0;
-  if (notifies && !room_for(spare_bytes)) return Outcome::blocked;
+  if (notifies && !room_for(0)) return Outcome::blocked;
   receive_found();
   if (length_bytes_ == 0 && !notifies) return request_access(work);
   if (length_bytes_ > 0) {
@@ -311,8 +310,8 @@ LocalRequester::Outcome LocalRequester::execute_write(const WorkRequest& work) {
 // completed; 0 where there are not two of them, or where one of them cannot be executed like this:
 // then they execute one by one, so that the right one fails.
 std::size_t LocalRequester::execute_writes() {
-  if (pending_.size() < 2 || !is_small_write(pending_[1].request) || !connection_.peer_is_open() ||
-      is_mapped(pending_.front().request)) {
+  if (pending_.size() < 2 || !is_small_write(pending_[1].request) ||
+      !connection_.peer_takes_requests() || is_mapped(pending_.front().request)) {
     return 0;
   }
   local_.clear();
@@ -426,7 +425,8 @@ GrantView::Found LocalRequester::look_up(const WorkRequest& work, std::uint32_t 
 // goes the usual way, from its beginning; a part of it may have been placed.
 bool LocalRequester::write_mapped(const WorkRequest& work) {
   if (work.operation != Operation::write || known_.stag != work.rkey || !known_.file.valid() ||
-      !idle() || failure_ || !connection_.peer_is_open() || !gather(work) || length_bytes_ == 0) {
+      !idle() || failure_ || !connection_.peer_takes_requests() || !gather(work) ||
+      length_bytes_ == 0) {
     return false;
   }
   const auto found = look_up(work, IBV_ACCESS_REMOTE_WRITE);

@@ -44,21 +44,26 @@ class LocalRequester {
   void advance();
   // How often Sends that find no receive are retried; before, the peer's number counts.
   void set_retries(std::uint8_t retries) { retries_ = retries; }
-  // The answer to the access that the peer's device was asked for.
-  void take_reply(const inbox::AccessReply& reply);
+  // The peer's device has answered since the last call of take_answer().
+  [[nodiscard]] bool is_answered() const;
+  void take_answer();
   // Memory here is being deregistered: returns when the peer's device does not use it for a request
   // any more. A request that names it then fails, as if the memory had not been registered.
   void withdraw_request(const std::byte* base, std::size_t length_bytes);
   [[nodiscard]] bool idle() const { return pending_.empty() && under_way_.empty(); }
-  // A message of this end has waited at the peer since the last call.
+  // Whether a request waits for room in the peer's inbox.
+  [[nodiscard]] bool awaits_room() const { return awaits_room_; }
+  // Messages, or a request without room for one, wait until the peer takes messages.
+  [[nodiscard]] bool awaits_taking() const { return !under_way_.empty() || awaits_room_; }
+  // Completes the messages that the peer has taken by now.
+  void retire_taken();
+  // The peer has taken none since the last call, although it lacks no receive.
   [[nodiscard]] bool stalls();
-  // Messages wait for the peer to match them.
-  [[nodiscard]] bool has_under_way() const { return !under_way_.empty(); }
+  // The peer wakes this end for each message that it takes, also where no program sleeps.
+  void watch_taking() { watches_taking_ = true; }
   void add_counters(QueuePairCounters& counters) const { wait_.add_counters(counters); }
   // Whether a Send waits for a receive of the peer.
   [[nodiscard]] bool awaits_receive() const { return wait_.waits(); }
-  // Whether a request waits for room in the peer's inbox.
-  [[nodiscard]] bool awaits_room() const { return awaits_room_; }
 
   // The requests that were executed with success since the connection began, before release().
   [[nodiscard]] std::uint64_t executed() const {
@@ -110,7 +115,6 @@ class LocalRequester {
   [[nodiscard]] Outcome send_to_match(const iwarp::WorkRequest& work);
   [[nodiscard]] bool may_follow(const iwarp::WorkRequest& work);
   void add_under_way(const iwarp::WorkRequest& work);
-  void retire_taken();
   void watch_oldest();
   void fail_oldest(iwarp::Status status, Failure failure);
   [[nodiscard]] Outcome execute_send_invalidate(const iwarp::WorkRequest& work);
@@ -123,6 +127,8 @@ class LocalRequester {
   [[nodiscard]] int transfer(const GrantView::Found& found, iwarp::RemoteRight right);
   [[nodiscard]] Outcome execute_atomic(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome request_access(const iwarp::WorkRequest& work);
+  [[nodiscard]] bool give_up(std::uint64_t starving);
+  void take_reply(const inbox::AccessReply& reply);
   [[nodiscard]] Outcome wait_for_receive(const iwarp::WorkRequest& work);
   [[nodiscard]] bool wait_is_over(std::uint64_t length_bytes);
   void note_refused(const iwarp::WorkRequest& work, std::uint32_t right);
@@ -144,13 +150,15 @@ class LocalRequester {
   // Small Writes are gathered here, again and again.
   RingQueue<StoredRequest, std::size_t{16} * 1024> pending_;
   RingQueue<UnderWay, std::size_t{16} * 1024> under_way_;  // before pending_
-  std::uint64_t stalled_at_ = 0;                           // see stalls()
+  std::uint64_t stalled_at_ = UINT64_MAX;                  // see stalls()
   std::optional<Failure> failure_;
   std::optional<std::uint8_t> retries_;
   bool awaits_room_ = false;
   bool reply_awaited_ = false;              // by the oldest pending request
   bool stored_ = false;                     // the request that executes is the oldest pending one
+  bool watches_taking_ = false;             // see watch_taking()
   std::uint64_t requests_ = 0;              // for an access, since the beginning
+  std::uint64_t answers_ = 0;               // taken
   std::uint64_t claimed_ = 0;               // receives of the peer that Sends have used
   std::uint64_t deadline_ns_ = UINT64_MAX;  // of the oldest pending request, which lacks a receive
   MappedAccess mapped_;

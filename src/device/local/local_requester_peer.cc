@@ -34,7 +34,7 @@ bool LocalRequester::may_follow(const WorkRequest& work) {
 
 LocalRequester::Outcome LocalRequester::send_to_match(const WorkRequest& work) {
   if (length_bytes_ > inbox::matched_inline_bytes) return request_access(work);
-  if (!room_for(length_bytes_ + inbox::matched_spare_bytes)) return Outcome::blocked;
+  if (!room_for(length_bytes_)) return Outcome::blocked;
   if (push(inbox::Kind::send, work, local_)) {
     add_under_way(work);
     return Outcome::done;
@@ -71,21 +71,31 @@ void LocalRequester::watch_oldest() {
   if (failure_) return;
   // The program may sleep until the completion comes: the peer wakes this end when it has taken
   // messages. Asked for first, and then looked again.
-  if (!under_way_.empty() && parts_.completions.awaited()) {
+  if (!under_way_.empty() && (watches_taking_ || parts_.completions.awaited())) {
     peer.wants_room.store(1, std::memory_order_seq_cst);
     retire_taken();
   }
-  if (peer.receives.starving.load(std::memory_order_acquire) == 0) return;
+  const std::uint64_t starving = peer.receives.starving.load(std::memory_order_acquire);
+  if (starving == 0) return;
   const Failure refused{EndReason::peer_terminated, inbox::End::request_refused};
   if (!under_way_.empty()) {
-    if (!wait_is_over(under_way_.front().length_bytes)) return;
+    // Behind the look at `starving`: the peer writes that after it has taken what comes before.
+    retire_taken();
+    if (under_way_.empty() || starving > under_way_.front().end) return;
+    if (!wait_is_over(under_way_.front().length_bytes) || !give_up(starving)) return;
     fail_oldest(Status::rnr_retry_exceeded, refused);
   } else if (reply_awaited_ && takes_receive(pending_.front().request.operation)) {
     const WorkRequest& work = pending_.front().request;
-    if (!wait_is_over(iwarp::total_bytes(work.slices))) return;
+    if (!wait_is_over(iwarp::total_bytes(work.slices)) || !give_up(starving)) return;
     (void)fail(work, Status::rnr_retry_exceeded, refused);
     pending_.pop_front();
   }
+}
+
+// False: the peer has found a receive meanwhile.
+bool LocalRequester::give_up(std::uint64_t starving) {
+  return connection_.peer().receives.starving.compare_exchange_strong(starving,
+                                                                      inbox::Receives::given_up);
 }
 
 void LocalRequester::fail_oldest(Status status, Failure failure) {
@@ -96,8 +106,10 @@ void LocalRequester::fail_oldest(Status status, Failure failure) {
 }
 
 bool LocalRequester::stalls() {
-  const std::uint64_t oldest = under_way_.empty() ? 0 : under_way_.front().end;
-  return std::exchange(stalled_at_, oldest) == oldest && oldest != 0;
+  const inbox::Inbox& peer = connection_.peer();
+  const std::uint64_t taken = peer.consumed.load(std::memory_order_acquire);
+  const bool same = std::exchange(stalled_at_, taken) == taken;
+  return same && peer.receives.starving.load(std::memory_order_relaxed) == 0;
 }
 
 // --- Accesses that the peer's device makes -------------------------------------------------------
@@ -131,6 +143,19 @@ LocalRequester::Outcome LocalRequester::request_access(const WorkRequest& work) 
   ++requests_;
   reply_awaited_ = true;
   return Outcome::blocked;
+}
+
+bool LocalRequester::is_answered() const {
+  return !idle() && connection_.own().answer.count.load(std::memory_order_acquire) != answers_;
+}
+
+// A copy, since the peer may write at any time.
+void LocalRequester::take_answer() {
+  const inbox::Answer& answer = connection_.own().answer;
+  answers_ = answer.count.load(std::memory_order_acquire);
+  const inbox::AccessReply reply = answer.reply;
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  take_reply(reply);
 }
 
 void LocalRequester::take_reply(const inbox::AccessReply& reply) {

@@ -74,9 +74,11 @@ void LocalResponder::publish_receives() {
   }
 }
 
-// A peer that writes as fast as this end reads must not keep it here for ever.
+// A peer that writes as fast as this end reads must not keep it here for ever. An answer is taken
+// behind the messages that the peer has sent before it.
 bool LocalResponder::drain() {
   constexpr unsigned most = 4 * inbox::slots;
+  const bool answered = requester_.is_answered();
   RingReader& reader = connection_.reader();
   unsigned taken = 0;
   // A failure ends the connection, so later messages have no effect.
@@ -85,7 +87,7 @@ bool LocalResponder::drain() {
     if (!header || !take(*header)) break;
     reader.done(*header);
   }
-  if (starving_ && !failure_) take_replies_early();
+  if (answered) requester_.take_answer();
   // The peer has written what no version of this library writes.
   if (reader.broken()) fail(inbox::End::closed);
   if (taken == 0) return true;
@@ -101,43 +103,29 @@ bool LocalResponder::take(const inbox::MessageHeader& header) {
   switch (header.kind) {
     case inbox::Kind::request:
       return take_request(header);
-    case inbox::Kind::reply: {
-      const std::uint64_t position = connection_.reader().position();
-      if (position >= searched_) take_reply(position);
-      return true;
-    }
     default:
       return take_send(header);
-  }
-}
-
-void LocalResponder::take_reply(std::uint64_t position) {
-  inbox::AccessReply reply;
-  (void)connection_.reader().copy_at(position, 0, std::as_writable_bytes(std::span(&reply, 1)));
-  requester_.take_reply(reply);
-}
-
-// The program may post a receive only when its own request has completed, so a reply does not wait
-// behind a message that waits for a receive.
-void LocalResponder::take_replies_early() {
-  while (const auto position = connection_.reader().find(inbox::Kind::reply, searched_)) {
-    take_reply(*position);
   }
 }
 
 // Receives of a shared queue are not published, so the peer sends without one. Its message waits
 // then, and the inbox shows that. Otherwise the peer only sends for a receive that was published.
 bool LocalResponder::find_receive() {
-  inbox::Inbox& own = connection_.own();
+  std::atomic<std::uint64_t>& starving = connection_.own().receives.starving;
+  std::uint64_t waiting = connection_.reader().position() + 1;
   const bool shared = parts_.receives.shared() != nullptr;
   if (parts_.receives.take(receive_, shared)) {
-    if (std::exchange(starving_, false)) own.receives.starving.store(0, std::memory_order_release);
-    return true;
-  }
-  if (!shared) {
+    if (!std::exchange(starving_, false) || starving.compare_exchange_strong(waiting, 0)) {
+      return true;
+    }
+    // The peer has given up at the same time, and its Send has failed. The receive is lost with the
+    // connection.
+    parts_.complete_receive({.wr_id = receive_.wr_id, .status = Status::flushed});
+    fail(inbox::End::terminated);
+  } else if (!shared) {
     fail(inbox::End::closed);
   } else if (!std::exchange(starving_, true)) {
-    own.receives.starving.store(connection_.reader().position() + 1, std::memory_order_release);
+    starving.store(waiting, std::memory_order_release);
     connection_.wake();
   }
   return false;
@@ -160,8 +148,7 @@ bool LocalResponder::take_send(const inbox::MessageHeader& header) {
   // The peer has checked the length against what was published, but for a shared queue.
   if (parts_.receives.shared()) {
     const bool length = status == Status::local_length;
-    reply_ = {.status = length ? Status::remote_invalid_request : Status::remote_operation};
-    advance();
+    answer({.status = length ? Status::remote_invalid_request : Status::remote_operation});
   }
   return false;
 }
@@ -220,15 +207,23 @@ bool LocalResponder::take_request(const inbox::MessageHeader& header) {
     there_.push_back({reinterpret_cast<void*>(pieces[i].address),
                       static_cast<std::size_t>(pieces[i].length_bytes)});
   }
-  reply_ = carry_out(request, header);
-  if (!reply_ && starving_) return false;
-  advance();
+  const auto reply = carry_out(request, header);
+  if (!reply) return false;
+  answer(*reply);
   return true;
 }
 
 bool LocalResponder::broken() {
   fail(inbox::End::closed);
   return false;
+}
+
+// The peer has no other request under way, so the place is free.
+void LocalResponder::answer(const inbox::AccessReply& reply) {
+  inbox::Answer& answer = connection_.peer().answer;
+  answer.reply = reply;
+  answer.count.store(answer.count.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  connection_.wake();
 }
 
 std::optional<inbox::AccessReply> LocalResponder::carry_out(const inbox::AccessRequest& request,
@@ -363,16 +358,6 @@ inbox::AccessReply LocalResponder::pull_send(const inbox::AccessRequest& request
   }
   complete(receive_.wr_id, status, header, false);
   return reply;
-}
-
-// The reply waits for room in the peer's ring. There is at most one, since a peer has one request
-// under way.
-void LocalResponder::advance() {
-  if (!reply_ || !connection_.has_room(sizeof *reply_)) return;
-  const iovec payload{&*reply_, sizeof *reply_};
-  (void)connection_.push({.kind = inbox::Kind::reply}, {&payload, 1});
-  connection_.wake();
-  reply_.reset();
 }
 
 }  // namespace weft::device

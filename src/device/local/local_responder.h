@@ -30,8 +30,6 @@ class LocalResponder {
   void publish_receives();
   // Takes the messages that are there. False: there may be more.
   bool drain();
-  // Sends the reply that is due, if the peer's inbox has room for it by now.
-  void advance();
 
   // The peer has broken a rule, or memory of a receive was unmapped: the connection ends with this
   // status.
@@ -47,12 +45,11 @@ class LocalResponder {
   [[nodiscard]] bool take_send(const inbox::MessageHeader& header);
   [[nodiscard]] bool take_request(const inbox::MessageHeader& header);
   [[nodiscard]] bool find_receive();
-  void take_reply(std::uint64_t position);
-  void take_replies_early();
   // The peer has written what no version of this library writes.
   [[nodiscard]] bool broken();
   [[nodiscard]] iwarp::Status place(const iwarp::ReceiveRequest& receive,
                                     const inbox::MessageHeader& header);
+  void answer(const inbox::AccessReply& reply);
   // Nothing: the request waits for a receive.
   [[nodiscard]] std::optional<inbox::AccessReply> carry_out(const inbox::AccessRequest& request,
                                                             const inbox::MessageHeader& header);
@@ -77,11 +74,9 @@ class LocalResponder {
   LocalRequester& requester_;
   const std::uint64_t first_;  // receive in the queue pair's own count that is published as 0
   std::uint64_t published_;
-  std::optional<inbox::AccessReply> reply_;  // to be sent
   std::optional<Failure> failure_;
-  std::uint64_t searched_ = 0;  // replies before this position were taken: take_replies_early()
-  bool starving_ = false;       // the message at the reader waits for a receive of the shared queue
-  std::uint64_t placed_ = 0;    // number of a Write that waits so, and is placed already
+  bool starving_ = false;     // the message at the reader waits for a receive of the shared queue
+  std::uint64_t placed_ = 0;  // number of a Write that waits so, and is placed already
   iwarp::ReceiveRequest receive_;
   std::vector<iovec> here_;
   std::vector<iovec> there_;

@@ -104,12 +104,11 @@ std::optional<inbox::MessageHeader> RingReader::next() {
   return behind && behind->kind == inbox::Kind::skip ? std::nullopt : behind;
 }
 
-std::optional<inbox::MessageHeader> RingReader::look_at(std::uint64_t position,
-                                                        bool& broken) const {
-  const Slot& first = slot_at(own_, position);
+std::optional<inbox::MessageHeader> RingReader::look() {
+  const Slot& first = slot_at(own_, consumed_);
   // The stamp is the number of the slot since the beginning, so what an earlier round has left is
   // never taken for new.
-  if (first.stamp.load(std::memory_order_seq_cst) != position + 1) return std::nullopt;
+  if (first.stamp.load(std::memory_order_seq_cst) != consumed_ + 1) return std::nullopt;
   inbox::MessageHeader header;
   std::memcpy(&header, first.data.data(), sizeof header);
   std::atomic_signal_fence(std::memory_order_seq_cst);  // the slot may change, the copy does not
@@ -118,31 +117,16 @@ std::optional<inbox::MessageHeader> RingReader::look_at(std::uint64_t position,
   const bool payload_fits = header.kind != inbox::Kind::send ||
                             RingWriter::slots_for(header.length_bytes) <= header.slots ||
                             (header.flags & inbox::flag_too_long) != 0;
-  broken = !fits || !payload_fits;
-  if (broken) return std::nullopt;
+  broken_ = !fits || !payload_fits;
+  if (broken_) return std::nullopt;
   return header;
 }
 
-// What cannot be a message is found when its turn comes. Each step moves on by a slot at least.
-std::optional<std::uint64_t> RingReader::find(inbox::Kind kind, std::uint64_t& from) const {
-  from = std::max(from, consumed_);
-  bool broken = false;
-  while (from - consumed_ < inbox::slots) {
-    const auto header = look_at(from, broken);
-    if (!header) break;
-    const std::uint64_t position = from;
-    from += header->slots;
-    if (header->kind == kind) return position;
-  }
-  return std::nullopt;
-}
-
-bool RingReader::copy_at(std::uint64_t position, std::size_t offset,
-                         std::span<std::byte> to) const {
+bool RingReader::copy(std::size_t offset, std::span<std::byte> to) const {
   while (!to.empty()) {
     const Position from = position_of(offset);
     const std::size_t part = std::min(to.size(), Slot::bytes - from.offset);
-    const std::byte* const at = slot_at(own_, position + from.slot).data.data() + from.offset;
+    const std::byte* const at = slot_at(own_, consumed_ + from.slot).data.data() + from.offset;
     if (!guarded_store(to.data(), at, part)) return false;
     offset += part;
     to = to.subspan(part);

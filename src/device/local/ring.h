@@ -52,15 +52,7 @@ class RingReader {
   [[nodiscard]] std::optional<inbox::MessageHeader> next();
   // Copies `to.size()` bytes of the payload from `offset` on. False: `to` is memory of the
   // application that cannot be written to any more.
-  [[nodiscard]] bool copy(std::size_t offset, std::span<std::byte> to) const {
-    return copy_at(consumed_, offset, to);
-  }
-  // The same of a message that begins at `position`.
-  [[nodiscard]] bool copy_at(std::uint64_t position, std::size_t offset,
-                             std::span<std::byte> to) const;
-  // Where the next message of this kind begins, of those that are there from position `from` on,
-  // which moves behind it. For messages that must not wait for those before them.
-  [[nodiscard]] std::optional<std::uint64_t> find(inbox::Kind kind, std::uint64_t& from) const;
+  [[nodiscard]] bool copy(std::size_t offset, std::span<std::byte> to) const;
   // Where the message that next() returns begins.
   [[nodiscard]] std::uint64_t position() const { return consumed_; }
   // `header`: as next() returned it.
@@ -68,9 +60,7 @@ class RingReader {
   [[nodiscard]] bool broken() const { return broken_; }
 
  private:
-  [[nodiscard]] std::optional<inbox::MessageHeader> look() { return look_at(consumed_, broken_); }
-  [[nodiscard]] std::optional<inbox::MessageHeader> look_at(std::uint64_t position,
-                                                            bool& broken) const;
+  [[nodiscard]] std::optional<inbox::MessageHeader> look();
 
   inbox::Inbox& own_;
   std::uint64_t consumed_;

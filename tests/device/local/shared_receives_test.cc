@@ -32,6 +32,13 @@ class SharedReceivesHere : public testing::Test {
     EXPECT_EQ(completion.status, IBV_WC_SUCCESS) << wr_id;
     EXPECT_EQ(completion.wr_id, wr_id);
   }
+  // The connection has left TCP then.
+  static void exchange_one(Pair& pair, Buffer& source, Buffer& target) {
+    ASSERT_EQ(pair.b.post_receive(7, {target.sge(0, size)}), 0);
+    ASSERT_EQ(pair.a.send(7, {source.sge(0, size)}), 0);
+    expect_success(pair.b, 7);
+    expect_success(pair.a, 7);
+  }
   static int immediate(End& end, ibv_wr_opcode opcode, std::vector<ibv_sge> slices,
                        const Buffer* target = nullptr) {
     ibv_send_wr request{};
@@ -201,7 +208,8 @@ TEST_F(SharedReceivesHere, AReplyDoesNotWaitForAReceive) {
   request.wr.atomic.remote_addr = source->address();
   request.wr.atomic.rkey = source->rkey();
   request.wr.atomic.compare_add = 1;
-  for (int i = 0; i < 3; ++i) {
+  // More than there could be answers in the ring.
+  for (int i = 0; i < 40; ++i) {
     ASSERT_EQ(pair.a.post(request, {result->sge(0, 8)}), 0);
     expect_success(pair.a, 7);
   }
@@ -275,8 +283,79 @@ TEST_F(SharedReceivesHere, ASleepingSenderIsWoken) {
   }
 }
 
+// Receiver not ready: the message has arrived, or its Send has failed, and never both.
+TEST_F(SharedReceivesHere, AReceiveThatComesTooLateTakesNothing) {
+  PairOptions options = shared();
+  options.hold_bytes = 0;
+  for (int round = 0; round < 150; ++round) {
+    Pair pair(options);
+    const auto source = pair.a.buffer(size);
+    const auto target = pair.b.buffer(size);
+    exchange_one(pair, *source, *target);
+    std::thread receiver([&] {
+      for (int i = 0; i < round; ++i) std::this_thread::yield();
+      EXPECT_EQ(pair.b.post_receive(2, {target->sge(0, size)}), 0);
+    });
+    EXPECT_EQ(pair.a.send(2, {source->sge(0, size)}), 0);
+    const ibv_wc sent = pair.a.await();
+    receiver.join();
+    const auto received = pair.b.look();
+    const bool arrived = received && received->status == IBV_WC_SUCCESS;
+    EXPECT_EQ(sent.status, arrived ? IBV_WC_SUCCESS : IBV_WC_RNR_RETRY_EXC_ERR) << round;
+  }
+}
+
+// rdma_disconnect(3): the peer has some time to take what was sent before.
+TEST_F(SharedReceivesHere, WhatIsUnderWayIsProvenAfterADisconnection) {
+  PairOptions options = shared();
+  options.settings.disconnect.proofs_ns = 60'000'000'000;
+  constexpr std::size_t large = 100'000;
+  for (const std::size_t bytes : {size, large}) {
+    Pair pair(options);
+    const auto source = pair.a.buffer(large);
+    const auto target = pair.b.buffer(large);
+    source->fill(6);
+    exchange_one(pair, *source, *target);
+    ASSERT_EQ(pair.a.send(1, {source->sge(0, bytes)}), 0);
+    ASSERT_EQ(pair.a.send(2, {source->sge(0, size)}), 0);
+    pair.a.queue_pair->disconnect();
+    EXPECT_EQ(pair.a.queue_pair->verbs()->state, IBV_QPS_ERR);
+    ASSERT_EQ(pair.a.send(3, {source->sge(0, size)}), 0);
+    EXPECT_FALSE(pair.a.look()) << "it waits for a receive";
+    // Requests of the peer are not carried out any more.
+    ASSERT_EQ(pair.b.write(9, {target->sge(0, size)}, source->address(), source->rkey()), 0);
+    for (const std::uint64_t wr_id : {1, 2}) {
+      ASSERT_EQ(pair.b.post_receive(wr_id, {target->sge(0, large)}), 0);
+      expect_success(pair.b, wr_id);
+      expect_success(pair.a, wr_id);
+    }
+    EXPECT_TRUE(target->holds(6, 0, size));
+    const ibv_wc flushed = pair.a.await();
+    EXPECT_EQ(flushed.wr_id, 3U);
+    EXPECT_EQ(flushed.status, IBV_WC_WR_FLUSH_ERR);
+    EXPECT_NE(pair.b.await().status, IBV_WC_SUCCESS);
+  }
+}
+
+TEST_F(SharedReceivesHere, BothMayDisconnect) {
+  PairOptions options = shared();
+  options.settings.disconnect.proofs_ns = 60'000'000'000;
+  Pair pair(options);
+  const auto source = pair.a.buffer(size);
+  const auto target = pair.b.buffer(size);
+  exchange_one(pair, *source, *target);
+  ASSERT_EQ(pair.a.send(1, {source->sge(0, size)}), 0);
+  ASSERT_EQ(pair.b.send(2, {target->sge(0, size)}), 0);
+  pair.a.queue_pair->disconnect();
+  pair.b.queue_pair->disconnect();
+  EXPECT_EQ(pair.a.await().status, IBV_WC_WR_FLUSH_ERR);
+  EXPECT_EQ(pair.b.await().status, IBV_WC_WR_FLUSH_ERR);
+}
+
 TEST_F(SharedReceivesHere, WhatIsUnderWayIsFlushedInOrder) {
-  Pair pair(shared());
+  PairOptions options = shared();
+  options.settings.disconnect.proofs_ns = 1'000'000;
+  Pair pair(options);
   const auto source = pair.a.buffer(size);
   for (std::uint64_t i = 1; i <= 3; ++i) ASSERT_EQ(pair.a.send(i, {source->sge(0, size)}), 0);
   pair.a.queue_pair->disconnect();
