@@ -44,6 +44,8 @@ inline constexpr std::uint8_t flag_solicited = 1;
 inline constexpr std::uint8_t flag_immediate = 2;
 inline constexpr std::uint8_t flag_invalidate = 4;
 inline constexpr std::uint8_t flag_too_long = 8;  // for its receive; without payload
+// Of a request: its success needs no answer, since the initiator sees that it is taken.
+inline constexpr std::uint8_t flag_unanswered = 16;
 
 struct MessageHeader {
   Kind kind = Kind::send;
@@ -181,7 +183,9 @@ struct Inbox {
   std::atomic<std::uint32_t> hold_bytes{0};
   // How often such a Send is retried where its own end has not set a number.
   std::atomic<std::uint8_t> retries{0};
-  // The owner's requests for an access, up to this number, may not use its memory any more.
+  // The owner's requests for an access, from this number up to the other one, may not use its
+  // memory any more. The first is written before the second.
+  std::atomic<std::uint64_t> withdrawn_from{0};
   std::atomic<std::uint64_t> withdrawn{0};
   // The position in the ring at which this connection begins: an inbox serves several connections,
   // one after the other, and the stamps of an earlier one must not be taken for new.

@@ -102,6 +102,9 @@ class LocalRequester {
     std::uint64_t length_bytes = 0;
     iwarp::Operation operation = iwarp::Operation::send;
     bool signaled = true;
+    // Of a Send whose payload the peer fetches; 0: of others.
+    std::uint64_t request = 0;
+    std::vector<iwarp::LocalSlice> slices;
   };
 
   [[nodiscard]] Outcome execute(const iwarp::WorkRequest& work);
@@ -110,11 +113,13 @@ class LocalRequester {
   [[nodiscard]] bool add_write(const iwarp::WorkRequest& work);
   [[nodiscard]] bool gather(const iwarp::WorkRequest& work);
   [[nodiscard]] bool uses(const std::byte* base, std::size_t length_bytes);
+  void withdraw(std::uint64_t first, std::uint64_t last);
   [[nodiscard]] bool add_local(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome execute_send(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome send_to_match(const iwarp::WorkRequest& work);
+  [[nodiscard]] Outcome send_to_fetch(const iwarp::WorkRequest& work);
   [[nodiscard]] bool may_follow(const iwarp::WorkRequest& work);
-  void add_under_way(const iwarp::WorkRequest& work);
+  UnderWay& add_under_way(const iwarp::WorkRequest& work);
   void watch_oldest();
   void fail_oldest(iwarp::Status status, Failure failure);
   [[nodiscard]] Outcome execute_send_invalidate(const iwarp::WorkRequest& work);
@@ -127,6 +132,7 @@ class LocalRequester {
   [[nodiscard]] int transfer(const GrantView::Found& found, iwarp::RemoteRight right);
   [[nodiscard]] Outcome execute_atomic(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome request_access(const iwarp::WorkRequest& work);
+  [[nodiscard]] bool push_request(const iwarp::WorkRequest& work, std::uint8_t flags);
   [[nodiscard]] bool give_up(std::uint64_t starving);
   void take_reply(const inbox::AccessReply& reply);
   [[nodiscard]] Outcome wait_for_receive(const iwarp::WorkRequest& work);

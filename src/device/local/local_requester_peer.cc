@@ -16,6 +16,9 @@ using iwarp::Operation;
 using iwarp::Status;
 using iwarp::WorkRequest;
 
+// As many as a responder takes: see LocalResponder::take_request().
+constexpr std::size_t most_pieces = 64;
+
 }  // namespace
 
 // --- Sends that the peer matches -----------------------------------------------------------------
@@ -29,11 +32,11 @@ using iwarp::WorkRequest;
 bool LocalRequester::may_follow(const WorkRequest& work) {
   const bool sends =
       work.operation == Operation::send || work.operation == Operation::send_immediate;
-  return sends && iwarp::total_bytes(work.slices) <= inbox::matched_inline_bytes && gather(work);
+  return sends && gather(work);
 }
 
 LocalRequester::Outcome LocalRequester::send_to_match(const WorkRequest& work) {
-  if (length_bytes_ > inbox::matched_inline_bytes) return request_access(work);
+  if (length_bytes_ > inbox::matched_inline_bytes) return send_to_fetch(work);
   if (!room_for(length_bytes_)) return Outcome::blocked;
   if (push(inbox::Kind::send, work, local_)) {
     add_under_way(work);
@@ -44,18 +47,31 @@ LocalRequester::Outcome LocalRequester::send_to_match(const WorkRequest& work) {
   return fail(work, Status::local_protection, {EndReason::local_error, inbox::End::closed});
 }
 
-void LocalRequester::add_under_way(const WorkRequest& work) {
-  under_way_.push_back({.end = connection_.pushed(),
-                        .wr_id = work.wr_id,
-                        .length_bytes = length_bytes_,
-                        .operation = work.operation,
-                        .signaled = work.signaled});
+// Several may be under way, and the peer need not be woken for each: one that polls takes them as
+// it takes others. Inline data is shorter.
+LocalRequester::Outcome LocalRequester::send_to_fetch(const WorkRequest& work) {
+  if (work.inline_data) return under_way_.empty() ? request_access(work) : Outcome::blocked;
+  if (!push_request(work, inbox::flag_unanswered)) return Outcome::blocked;
+  UnderWay& sent = add_under_way(work);
+  sent.request = requests_;
+  sent.slices.assign(work.slices.begin(), work.slices.end());
+  return Outcome::done;
+}
+
+LocalRequester::UnderWay& LocalRequester::add_under_way(const WorkRequest& work) {
+  return under_way_.emplace_back(UnderWay{.end = connection_.pushed(),
+                                          .wr_id = work.wr_id,
+                                          .length_bytes = length_bytes_,
+                                          .operation = work.operation,
+                                          .signaled = work.signaled,
+                                          .request = 0,
+                                          .slices = {}});
 }
 
 // A message that the peer has taken has a receive.
 void LocalRequester::retire_taken() {
   while (!under_way_.empty() && connection_.taken(under_way_.front().end)) {
-    const UnderWay sent = under_way_.front();
+    const UnderWay sent = std::move(under_way_.front());
     under_way_.pop_front();
     length_bytes_ = sent.length_bytes;
     (void)complete({.wr_id = sent.wr_id, .operation = sent.operation, .signaled = sent.signaled},
@@ -99,7 +115,7 @@ bool LocalRequester::give_up(std::uint64_t starving) {
 }
 
 void LocalRequester::fail_oldest(Status status, Failure failure) {
-  const UnderWay sent = under_way_.front();
+  const UnderWay sent = std::move(under_way_.front());
   under_way_.pop_front();
   length_bytes_ = sent.length_bytes;
   (void)fail({.wr_id = sent.wr_id, .operation = sent.operation}, status, failure);
@@ -117,14 +133,22 @@ bool LocalRequester::stalls() {
 // The peer's device reads the data later, so inline data must be a copy by then.
 LocalRequester::Outcome LocalRequester::request_access(const WorkRequest& work) {
   if (work.inline_data && !stored_) return Outcome::blocked;
-  std::array<inbox::Piece, 64> pieces;
   // Not reached with the limits of this device; a check is cheaper than a wrong message.
-  if (local_.size() > pieces.size()) {
+  if (local_.size() > most_pieces) {
     return fail(work, Status::local_operation, {EndReason::local_error, inbox::End::closed});
   }
+  if (!push_request(work, 0)) return Outcome::blocked;
+  connection_.wake();  // the answer must not wait for the peer's program to poll
+  reply_awaited_ = true;
+  return Outcome::blocked;
+}
+
+// False: there is no room.
+bool LocalRequester::push_request(const WorkRequest& work, std::uint8_t flags) {
+  std::array<inbox::Piece, most_pieces> pieces;
   inbox::AccessRequest request{.number = requests_ + 1,
                                .operation = work.operation,
-                               .flags = flags_of(work),
+                               .flags = static_cast<std::uint8_t>(flags_of(work) | flags),
                                .pieces = static_cast<std::uint16_t>(local_.size()),
                                .stag = work.rkey,
                                .offset = work.remote_address,
@@ -137,12 +161,10 @@ LocalRequester::Outcome LocalRequester::request_access(const WorkRequest& work) 
   const std::array<iovec, 2> payload{iovec{&request, sizeof request},
                                      iovec{pieces.data(), local_.size() * sizeof(inbox::Piece)}};
   const std::size_t payload_bytes = payload[0].iov_len + payload[1].iov_len;
-  if (!room_for(payload_bytes)) return Outcome::blocked;
+  if (!room_for(payload_bytes)) return false;
   push(inbox::Kind::request, work, payload);
-  connection_.wake();  // the answer must not wait for the peer's program to poll
   ++requests_;
-  reply_awaited_ = true;
-  return Outcome::blocked;
+  return true;
 }
 
 bool LocalRequester::is_answered() const {
@@ -159,14 +181,18 @@ void LocalRequester::take_answer() {
 }
 
 void LocalRequester::take_reply(const inbox::AccessReply& reply) {
+  // The next requests do not execute any more.
+  if (failure_) return;
   const bool failed = reply.status != Status::success;
   // The peer may send any number.
   const Status status = std::min(reply.status, Status::bad_response);
   // The peer cannot match the oldest message, and it has taken all before.
   if (!under_way_.empty() && failed) {
     retire_taken();
-    if (!under_way_.empty()) fail_oldest(status, {EndReason::peer_terminated, inbox::End::none});
-    return;
+    if (under_way_.empty()) return;
+    const bool ours = status == Status::local_protection;  // the memory of this end
+    return fail_oldest(status, ours ? Failure{EndReason::local_error, inbox::End::closed}
+                                    : Failure{EndReason::peer_terminated, inbox::End::none});
   }
   // A reply that was not asked for: the peer's memory is not trusted.
   if (!reply_awaited_ || pending_.empty()) return;
@@ -191,21 +217,45 @@ void LocalRequester::take_reply(const inbox::AccessReply& reply) {
   advance();
 }
 
-// Whether the oldest request names this memory, or memory that has left the table of regions.
+// Whether what was gathered is in this memory.
 bool LocalRequester::uses(const std::byte* base, std::size_t length_bytes) {
-  if (!gather(pending_.front().request)) return true;
   return std::any_of(local_.begin(), local_.end(), [&](const iovec& piece) {
     const auto* const at = static_cast<const std::byte*>(piece.iov_base);
     return std::less()(at, base + length_bytes) && std::less()(base, at + piece.iov_len);
   });
 }
 
-// The peer's device may be about to copy from or to the memory of the oldest request. A request
-// that uses other memory goes on.
+// The peer's device may be about to copy from or to the memory of requests. Those that use other
+// memory go on.
 void LocalRequester::withdraw_request(const std::byte* base, std::size_t length_bytes) {
-  if (!reply_awaited_ || !uses(base, length_bytes)) return;
-  // The peer looks at it before each copy; one that has begun is awaited.
-  connection_.own().withdrawn.store(requests_, std::memory_order_seq_cst);
+  if (reply_awaited_) {
+    if (!gather(pending_.front().request) || uses(base, length_bytes)) {
+      withdraw(requests_, requests_);
+    }
+    return;
+  }
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;
+  for (std::size_t i = 0; i < under_way_.size(); ++i) {
+    const UnderWay& sent = under_way_[i];
+    if (sent.request == 0) continue;
+    local_.clear();
+    // A slice that is not found is in memory that has left the table of regions.
+    const bool found = iwarp::map_slices(parts_.memory, sent.slices, 0, sent.length_bytes, false,
+                                         local_) == iwarp::Fault::none;
+    if (found && !uses(base, length_bytes)) continue;
+    if (first == 0) first = sent.request;
+    last = sent.request;
+  }
+  if (first != 0) withdraw(first, last);
+}
+
+// The peer looks at it before each copy; one that has begun is awaited. Requests between two that
+// are withdrawn would be flushed in any case.
+void LocalRequester::withdraw(std::uint64_t first, std::uint64_t last) {
+  inbox::Inbox& own = connection_.own();
+  own.withdrawn_from.store(first, std::memory_order_seq_cst);
+  own.withdrawn.store(last, std::memory_order_seq_cst);
   connection_.await_access();
 }
 

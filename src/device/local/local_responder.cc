@@ -82,7 +82,7 @@ bool LocalResponder::drain() {
   RingReader& reader = connection_.reader();
   unsigned taken = 0;
   // A failure ends the connection, so later messages have no effect.
-  for (; !failure_ && taken < most; ++taken) {
+  for (; !failure_ && !halted_ && taken < most; ++taken) {
     const auto header = reader.next();
     if (!header || !take(*header)) break;
     reader.done(*header);
@@ -209,8 +209,12 @@ bool LocalResponder::take_request(const inbox::MessageHeader& header) {
   }
   const auto reply = carry_out(request, header);
   if (!reply) return false;
+  const bool unanswered = (request.flags & inbox::flag_unanswered) != 0;
+  if (unanswered && reply->status == Status::success) return true;
+  // That it is not taken shows which one has failed, and the peer ends the connection.
+  halted_ = unanswered;
   answer(*reply);
-  return true;
+  return !unanswered;
 }
 
 bool LocalResponder::broken() {
@@ -257,7 +261,9 @@ std::optional<inbox::AccessReply> LocalResponder::write_and_notify(
 
 // The peer has deregistered memory since it asked.
 bool LocalResponder::withdrawn(const inbox::AccessRequest& request) const {
-  return connection_.peer().withdrawn.load(std::memory_order_seq_cst) >= request.number;
+  const inbox::Inbox& peer = connection_.peer();
+  return peer.withdrawn.load(std::memory_order_seq_cst) >= request.number &&
+         peer.withdrawn_from.load(std::memory_order_seq_cst) <= request.number;
 }
 
 // Copies between here_ and there_.

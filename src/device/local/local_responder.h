@@ -75,6 +75,7 @@ class LocalResponder {
   const std::uint64_t first_;  // receive in the queue pair's own count that is published as 0
   std::uint64_t published_;
   std::optional<Failure> failure_;
+  bool halted_ = false;       // nothing behind the message at the reader is taken any more
   bool starving_ = false;     // the message at the reader waits for a receive of the shared queue
   std::uint64_t placed_ = 0;  // number of a Write that waits so, and is placed already
   iwarp::ReceiveRequest receive_;

@@ -110,6 +110,55 @@ TEST_F(SharedReceivesHere, SizesOfAllWays) {
   }
 }
 
+// Their payload is fetched in the order of the Sends, with small ones between them.
+TEST_F(SharedReceivesHere, LargeSendsAreUnderWayTogether) {
+  Pair pair(shared());
+  constexpr std::size_t large = 50'000;
+  constexpr std::uint64_t count = 16;
+  const auto source = pair.a.buffer(count * large);
+  const auto target = pair.b.buffer(count * large);
+  const auto bytes_of = [](std::uint64_t i) { return i % 3 == 1 ? size : large; };
+  for (std::uint8_t round = 1; round <= 20; ++round) {
+    source->fill(round);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      ASSERT_EQ(pair.a.send(i, {source->sge(i * large, bytes_of(i))}), 0);
+    }
+    for (std::uint64_t i = 0; i < count; ++i) {
+      ASSERT_EQ(pair.b.post_receive(i, {target->sge(i * large, large)}), 0);
+    }
+    for (std::uint64_t i = 0; i < count; ++i) {
+      expect_success(pair.b, i);
+      expect_success(pair.a, i);
+      EXPECT_TRUE(target->holds(round, i * large, i * large + bytes_of(i))) << i;
+    }
+  }
+}
+
+// Memory that is deregistered although a Send uses it: that Send fails, and none before it.
+TEST_F(SharedReceivesHere, DeregisteredMemoryIsNotFetched) {
+  Pair pair(shared());
+  constexpr std::size_t large = 50'000;
+  const auto first = pair.a.buffer(large);
+  const auto second = pair.a.buffer(large);
+  const auto target = pair.b.buffer(large);
+  exchange_one(pair, *first, *target);
+  first->fill(2);
+  ASSERT_EQ(pair.a.send(1, {first->sge(0, large)}), 0);
+  ASSERT_EQ(pair.a.send(2, {second->sge(0, large)}), 0);
+  ASSERT_EQ(pair.a.send(3, {first->sge(0, large)}), 0);
+  second->deregister();
+  for (std::uint64_t i = 1; i <= 3; ++i) {
+    ASSERT_EQ(pair.b.post_receive(i, {target->sge(0, large)}), 0);
+  }
+  expect_success(pair.a, 1);
+  expect_success(pair.b, 1);
+  EXPECT_TRUE(target->holds(2, 0, large));
+  const ibv_wc failed = pair.a.await();
+  EXPECT_EQ(failed.wr_id, 2U);
+  EXPECT_EQ(failed.status, IBV_WC_LOC_PROT_ERR);
+  EXPECT_EQ(pair.a.await().status, IBV_WC_WR_FLUSH_ERR);
+}
+
 TEST_F(SharedReceivesHere, RequestsCompleteInTheirOrder) {
   Pair pair(shared());
   const auto source = pair.a.buffer(4 * size);
