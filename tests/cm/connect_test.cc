@@ -386,6 +386,20 @@ TEST_F(WithoutQueuePairs, AQueuePairReachesNothing) {
   destroy(client_);
 }
 
+// A peer's host that does not answer for a while is waited for as on adapters, also in the
+// personality iwarp, where no program sets these attributes.
+TEST_F(Connect, QueuePairsHaveTheRetriesOfInitQpAttr) {
+  Pair pair = connect_pair();
+  for (rdma_cm_id* id : {pair.client, pair.server}) {
+    ibv_qp_attr attributes{};
+    ibv_qp_init_attr initial{};
+    device::QueuePair::of(id->qp)->query(attributes, initial);
+    EXPECT_EQ(attributes.timeout, 18);
+    EXPECT_EQ(attributes.retry_cnt, 7);
+  }
+  destroy(pair);
+}
+
 TEST_F(Connect, UnknownQueuePairNumberIsRefused) {
   listener_ = make_listener(passive_);
   rdma_cm_id* client = make_client(active_, listener_);

@@ -68,7 +68,7 @@ class QueuePair final : public Pollable,
   int post_all(const ibv_send_wr& first);
   // ibv_bind_mw(3), of a window of type 1.
   int bind_window(MemoryWindow& window, ibv_mw_bind& bind);
-  // The local ACK timeout that rdma_cm's program asked for, as query() reports it.
+  // The local ACK timeout of rdma_cm; a silent peer is asked 8 times. query() reports both.
   void set_timeout(std::uint8_t timeout);
   // Ends the connection if there is one, and takes the queue pair out of every list. Afterwards
   // only calls that are under way still hold it.
