@@ -61,6 +61,8 @@ int DatagramSocket::open(Engine& engine, const Plan& plan, std::shared_ptr<Datag
   if (failed != 0) return -failed;
   sys::local_address(fd.get(), &address);
   std::shared_ptr<DatagramSocket> opened(new DatagramSocket(engine, plan, address, std::move(fd)));
+  // A packet may be there already, and what it is delivered to sends by `made`.
+  const std::lock_guard lock(opened->receiving_);
   opened->token_ = engine.watch(opened->fd_.get(), EPOLLIN, opened);
   if (opened->token_ == 0) return ENOMEM;
   made = std::move(opened);

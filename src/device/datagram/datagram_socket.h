@@ -36,7 +36,7 @@ class DatagramSocket final : public Pollable, public std::enable_shared_from_thi
     DeviceLink* link = nullptr;  // a slower network; null: none
   };
 
-  // 0 or an errno.
+  // 0 or an errno. No packet arrives before `made` is set.
   [[nodiscard]] static int open(Engine& engine, const Plan& plan,
                                 std::shared_ptr<DatagramSocket>& made);
 
