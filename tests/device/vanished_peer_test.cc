@@ -1,9 +1,12 @@
 // A host that vanishes without notice: no FIN, no reset, and nothing is acknowledged any more.
-#include <linux/filter.h>
-
 #include <gmock/gmock.h>
+#include <linux/filter.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <thread>
 #include <vector>
 
 #include "device/connect/slots.h"
@@ -29,16 +32,39 @@ class VanishedPeer : public ::testing::Test {
   void vanish() {
     sock_filter drop{BPF_RET | BPF_K, 0, 0, 0};
     const sock_fprog program{1, &drop};
-    int cut = 0;
+    for (const int fd : sockets()) {
+      ASSERT_EQ(sys::set_option(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program), 0);
+    }
+  }
+  void come_back() {
+    for (const int fd : sockets())
+      ASSERT_EQ(sys::set_option(fd, SOL_SOCKET, SO_DETACH_FILTER, 0), 0);
+  }
+
+  // Those of both ends of the connection.
+  [[nodiscard]] std::vector<int> sockets() {
+    std::vector<int> found;
     for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
       const int fd = std::stoi(entry.path().filename());
       sockaddr_storage local{};
       sockaddr_storage peer{};
       if (sys::local_address(fd, &local) < 0 || sys::peer_address(fd, &peer) < 0) continue;
-      if (!is_slot(local) && !is_slot(peer)) continue;
-      cut += sys::set_option(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) == 0;
+      if (is_slot(local) || is_slot(peer)) found.push_back(fd);
     }
-    ASSERT_EQ(cut, 2);
+    EXPECT_EQ(found.size(), 2U);
+    return found;
+  }
+
+  // Waits until TCP of one end reports this.
+  template <typename Predicate>
+  void await_tcp(Predicate reported) {
+    const std::vector<int> ends = sockets();
+    const auto is_so = [&](int fd) {
+      tcp_info info{};
+      socklen_t bytes = sizeof info;
+      return sys::get_option(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 && reported(info);
+    };
+    while (std::none_of(ends.begin(), ends.end(), is_so)) std::this_thread::yield();
   }
 
   [[nodiscard]] bool is_slot(const sockaddr_storage& address) {
@@ -62,6 +88,20 @@ TEST_F(VanishedPeer, EndsAWriteInRetryExceeded) {
   EXPECT_EQ(failed.status, IBV_WC_RETRY_EXC_ERR);
   EXPECT_EQ(failed.vendor_err, ETIMEDOUT);
   EXPECT_EQ(left_->refusals().silent, 1U);
+}
+
+// Nothing was asked in that time. A busy host that does not answer at once is not a silent one.
+TEST_F(VanishedPeer, SilenceBeforeTheRequestDoesNotCount) {
+  connect();
+  auto local = client_.buffer(64);
+  auto remote = server_.buffer(64);
+  client_.queue_pair->set_timeout(17);  // with its retries: 4.3 s
+  await_tcp([](const tcp_info& info) { return info.tcpi_last_ack_recv > 4300; });
+  vanish();
+  ASSERT_EQ(client_.write(1, {local->sge(0, 64)}, remote->address(), remote->rkey()), 0);
+  await_tcp([](const tcp_info& info) { return info.tcpi_retransmits > 0; });
+  come_back();
+  EXPECT_EQ(client_.await().status, IBV_WC_SUCCESS);
 }
 
 // Nothing was lost, and the connection is as it was.

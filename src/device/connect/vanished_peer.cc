@@ -12,7 +12,8 @@
 
 namespace weft::device {
 
-bool peer_is_silent(int fd, std::uint64_t timeout_ns) {
+bool peer_is_silent(int fd, std::uint64_t timeout_ns, std::uint64_t waited_ns) {
+  if (waited_ns < timeout_ns) return false;
   tcp_info info{};
   socklen_t bytes = sizeof info;
   if (sys::get_option(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) < 0) return false;

@@ -6,10 +6,11 @@
 namespace weft::device {
 
 // True if the peer's host has acknowledged nothing for `timeout_ns` although TCP has asked it again
-// and again, with data or with probes of a closed window. A process that is stopped is not silent:
-// its host still answers. For this reason TCP_USER_TIMEOUT (tcp(7)) does not serve: it also ends
-// connections to a peer that answers and keeps its window closed.
-[[nodiscard]] bool peer_is_silent(int fd, std::uint64_t timeout_ns);
+// and again, with data or with probes of a closed window. Requests wait since `waited_ns`; silence
+// before that does not count. A process that is stopped is not silent: its host still answers. For
+// this reason TCP_USER_TIMEOUT (tcp(7)) does not serve: it also ends connections to a peer that
+// answers and keeps its window closed.
+[[nodiscard]] bool peer_is_silent(int fd, std::uint64_t timeout_ns, std::uint64_t waited_ns);
 
 // Starts or ends keepalive probes, which TCP sends while none of its data is outstanding. The
 // connection fails with ETIMEDOUT within about twice the timeout if none of them is answered.

@@ -231,9 +231,14 @@ void StreamCarrier::look_for_initiator() {
 void StreamCarrier::watch_peer() {
   if (peer_look_ns_ != iwarp::Connection::never_ns) return;
   const ibv_qp_attr& attributes = parts_.attributes;
-  if (attributes.timeout == 0 || connection_.ended() || connection_.requests_done()) return;
+  if (attributes.timeout == 0 || connection_.ended() || connection_.requests_done()) {
+    waiting_since_ns_ = 0;
+    return;
+  }
   heard_ = false;
-  next_look_for_peer(sys::now_ns() + limits::peer_look_ns);
+  const std::uint64_t now_ns = sys::now_ns();
+  if (waiting_since_ns_ == 0) waiting_since_ns_ = now_ns;
+  next_look_for_peer(now_ns + limits::peer_look_ns);
 }
 
 void StreamCarrier::next_look_for_peer(std::uint64_t at_ns) {
@@ -276,7 +281,8 @@ void StreamCarrier::look_for_peer() {
     if (!waits) watch_idle_peer();
   }
   // Silence counts only while requests wait: an idle connection may be silent.
-  if (waits && (silenced(timeout_ns) || peer_is_silent(socket_.fd(), timeout_ns))) {
+  if (waits && (silenced(timeout_ns) ||
+                peer_is_silent(socket_.fd(), timeout_ns, now_ns - waiting_since_ns_))) {
     lose_stream(ETIMEDOUT);
   }
 }

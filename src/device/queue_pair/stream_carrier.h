@@ -167,6 +167,7 @@ class StreamCarrier : public Carrier, private iwarp::Host {
   std::uint64_t alarm_ns_ = iwarp::Connection::never_ns;  // drive() comes then
   // The next look at whether the peer's host is still there, while requests wait for it.
   std::uint64_t peer_look_ns_ = iwarp::Connection::never_ns;
+  std::uint64_t waiting_since_ns_ = 0;  // 0: at the last look, or at its start, no request waited
   // begin_disconnect() was called: until then the peer may prove what was sent.
   std::uint64_t closing_end_ns_ = iwarp::Connection::never_ns;
   bool heard_ = false;  // bytes of the peer have come in since the last such look
