@@ -50,6 +50,10 @@ std::uint32_t generation_of(std::uint64_t token) {
   return static_cast<std::uint32_t>(token >> 32);
 }
 
+bool contains(std::span<Pollable* const> targets, const Pollable* wanted) {
+  return std::find(targets.begin(), targets.end(), wanted) != targets.end();
+}
+
 // How long epoll_wait(2) may wait for a deadline. Rounded up, so that the thread does not spin
 // through the last millisecond.
 int timeout_ms(std::optional<std::uint64_t> deadline_ns) {
@@ -237,7 +241,8 @@ bool Engine::has_deadline_by(std::uint64_t until_ns) {
   return first && *first <= until_ns;
 }
 
-bool Engine::poll() {
+// What the caller drives itself is left to its next poll, which may find something to send with it.
+bool Engine::poll(std::span<Pollable* const> driven) {
   if (abandoned_) return false;
   if (simulation_) [[unlikely]] {
     simulation_->polled();
@@ -253,14 +258,19 @@ bool Engine::poll() {
       if (alone) wake_.drain();
       continue;
     }
-    found = true;
-    dispatch(event, [](Pollable& target, std::uint32_t what) {
-      // The progress thread sees by it that this target is being served.
-      const Pollable::Attention attention(target);
-      target.on_ready(what);
-    });
+    // Null where it was unwatched after this batch was fetched.
+    const auto target = find(event.data.u64);
+    if (!target) continue;
+    // The progress thread sees by it that this target is being served.
+    const Pollable::Attention attention(*target);
+    if (contains(driven, target.get())) {
+      target->on_ready_between_polls(event.events);
+    } else {
+      target->on_ready(event.events);
+      found = true;
+    }
   }
-  if (alone && deferred_ > 0) run_deferred();
+  if (alone && deferred_ > 0) run_deferred(driven);
   // While a program polls, the progress thread looks at deadlines once in a tick only, and would
   // have to take the processor away from the program for them.
   if (deadlines_.may_be_due(sys::now_ns())) run_deadlines(deadlines_of_a_poll);
@@ -461,16 +471,20 @@ bool Engine::try_to_defer(const std::weak_ptr<Pollable>& target, bool waiting) {
   return soon;
 }
 
-void Engine::run_deferred() {
-  std::vector<std::weak_ptr<Pollable>> targets;
+void Engine::run_deferred(std::span<Pollable* const> but) {
+  // Destroyed without the lock, as each may be the last reference.
+  std::vector<std::shared_ptr<Pollable>> targets;
   {
     const std::lock_guard lock(deferred_mutex_);
-    targets.swap(deferred_targets_);
+    std::erase_if(deferred_targets_, [&](const auto& weak) {
+      auto target = weak.lock();
+      if (target && contains(but, target.get())) return false;  // the caller has it, too
+      if (target) targets.push_back(std::move(target));
+      return true;
+    });
   }
   // Without the lock: each call takes the lock of a queue pair.
-  for (const auto& weak : targets) {
-    if (const auto target = weak.lock()) target->on_deferred();
-  }
+  for (const auto& target : targets) target->on_deferred();
 }
 
 void Engine::abandon_after_fork() {

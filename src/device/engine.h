@@ -48,6 +48,9 @@ class Pollable {
   virtual void on_ready(std::uint32_t epoll_events) = 0;
   // The same from an application thread in Engine::wait(): see Engine::defer().
   virtual void on_ready_in_wait(std::uint32_t epoll_events) { on_ready(epoll_events); }
+  // The same from an application thread that has just polled this object, and will again: see
+  // Engine::poll(). What its next poll takes in anyway may stay where it is.
+  virtual void on_ready_between_polls(std::uint32_t epoll_events) { on_ready(epoll_events); }
   virtual void on_deadline() {}
   // The work that was deferred with Engine::defer() is due now.
   virtual void on_deferred() {}
@@ -112,9 +115,10 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   // Calls on_deadline() once, at about `deadline_ns` of sys::now_ns().
   void call_at(std::uint64_t deadline_ns, const std::shared_ptr<Pollable>& target);
 
-  // Handles what is ready now, without waiting. Called by application threads. Returns whether
-  // there was anything.
-  bool poll();
+  // Handles what is ready now, without waiting. Called by application threads. `driven`: what the
+  // caller drives itself with each of its polls, and has driven just now. Returns whether anything
+  // else was ready.
+  bool poll(std::span<Pollable* const> driven = {});
   // As ppoll(2), until `until_ns` of sys::now_ns() if given. Meanwhile it handles what becomes
   // ready, unless another application thread waits already. Returns the number of entries, 0 or
   // -errno.
@@ -163,7 +167,8 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   void dispatch_simulated(std::uint64_t token, std::uint32_t events) override;
   void run_simulated_deadlines() override;
   [[nodiscard]] bool has_deadline_by(std::uint64_t until_ns) override;
-  void run_deferred();
+  // Leaves out what `but` has.
+  void run_deferred(std::span<Pollable* const> but = {});
   std::optional<Time> run_deadlines(int most);
   void wait_exactly(std::optional<Time> deadline_ns) const;
   [[nodiscard]] std::shared_ptr<Pollable> find(std::uint64_t token);

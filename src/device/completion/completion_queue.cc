@@ -1,6 +1,7 @@
 #include "device/completion/completion_queue.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <ctime>
 #include <memory>
@@ -280,7 +281,10 @@ void CompletionQueue::look_at_some() {
 // the others.
 void CompletionQueue::drive_others() {
   if (sys::now_ns() < others_due_ns_) return;
-  const bool busy = context_.engine().poll();
+  std::array<Pollable*, limits::directly_polled_queue_pairs> driven{};
+  std::transform(members_.begin(), members_.end(), driven.begin(),
+                 [](const auto& member) { return member->pollable(); });
+  const bool busy = context_.engine().poll(std::span(driven).first(members_.size()));
   others_due_ns_ = busy ? 0 : sys::now_ns() + limits::between_looks_at_others_ns;
 }
 

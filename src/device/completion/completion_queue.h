@@ -23,6 +23,7 @@ namespace weft::device {
 
 class Context;
 class Device;
+class Pollable;
 class CompletionQueue;
 
 // An object that may complete into a queue: a queue pair. An application thread that polls the
@@ -35,6 +36,8 @@ class Driven {
   virtual void drive_inline() = 0;
   // The same where the kernel's epoll does not show what comes in; else does nothing.
   virtual void look_inline() {}
+  // What the engine knows it as, if it does.
+  [[nodiscard]] virtual Pollable* pollable() { return nullptr; }
   // The program has armed the queue and may sleep: ibv_req_notify_cq(3). Called without any lock.
   virtual void expect_event(bool /*solicited_only*/) {}
 };

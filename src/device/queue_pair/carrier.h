@@ -32,6 +32,8 @@ struct SendRequest {
 enum class Occasion : std::uint8_t {
   ready,     // the progress thread has found its descriptor ready
   polled,    // an application thread polls a completion queue
+  // As `ready`, and an application thread has just polled this queue pair and will do so again.
+  between_polls,
   waiting,   // an application thread sleeps in Engine::wait(), and was woken for it
   deferred,  // what drive() left for later (Engine::defer()) is due now
   deadline,  // the time that it asked for has come

@@ -398,6 +398,10 @@ void QueuePair::on_ready_in_wait(std::uint32_t /*events*/) {
   drive(Occasion::waiting);
 }
 
+void QueuePair::on_ready_between_polls(std::uint32_t /*events*/) {
+  drive(Occasion::between_polls);
+}
+
 void QueuePair::on_deferred() {
   drive(Occasion::deferred);
 }

@@ -131,9 +131,11 @@ class QueuePair final : public Pollable,
 
   void drive_inline() override;
   void look_inline() override;
+  [[nodiscard]] Pollable* pollable() override { return this; }
   void expect_event(bool solicited_only) override;
   void on_ready(std::uint32_t events) override;
   void on_ready_in_wait(std::uint32_t events) override;
+  void on_ready_between_polls(std::uint32_t events) override;
   void on_deferred() override;
   void on_deadline() override;
   void shared_receives_posted() override;

@@ -117,6 +117,8 @@ void StreamCarrier::drive(Occasion occasion, QueuePairLock& lock) {
       // Only answers to proofs may be deferred. Anything else that is due leaves now.
       if (!defer_answers(occasion == Occasion::waiting, lock)) StreamCarrier::advance(lock);
       return;
+    case Occasion::between_polls:
+      return;  // the next poll reads the socket
     case Occasion::deferred:
       // The application may have sent them meanwhile, with its own next call.
       if (!deferred_) return;
