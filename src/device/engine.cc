@@ -325,11 +325,7 @@ void Engine::dispatch_ready() {
 void Engine::expect_sleep() {
   // There is no thread that could leave something undone.
   if (mode_ == ProgressMode::manual) return;
-  {
-    const std::lock_guard lock(stand_by_mutex_);
-    sleep_expected_ = true;
-  }
-  stand_by_.notify_one();
+  sleep_expected_.set();
 }
 
 // What it was doing is in an unknown state, so the process cannot continue; but it prints why it
@@ -422,7 +418,7 @@ bool Engine::stand_by(std::chrono::microseconds tick) {
   bool polled = true;
   while (polled && !sleep_expected && !stopping_ && !wait_leader_.has_leader()) {
     polled_.store(false, std::memory_order_relaxed);
-    sleep_expected = wait_for_sleeper(tick);
+    sleep_expected = sleep_expected_.sleep(tick);
     polled = polled_.load(std::memory_order_relaxed);
     if (deferred_ > 0) run_deferred();
     run_deadlines(deadlines_at_once);
@@ -432,13 +428,6 @@ bool Engine::stand_by(std::chrono::microseconds tick) {
   if (deferred_ > 0) run_deferred();
   asked_aside_.stood_by(began_ns, sys::now_ns());
   return sleep_expected;
-}
-
-// Returns whether an application thread is about to sleep; at once in that case.
-bool Engine::wait_for_sleeper(std::chrono::microseconds longest) {
-  std::unique_lock lock(stand_by_mutex_);
-  stand_by_.wait_for(lock, longest, [this] { return sleep_expected_ || stopping_; });
-  return std::exchange(sleep_expected_, false);
 }
 
 bool Engine::defer(const std::weak_ptr<Pollable>& target, bool waiting) {

@@ -12,7 +12,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -28,6 +27,7 @@
 #include "base/simulated_kernel.h"
 #include "base/wait_leader.h"
 #include "base/wait_loop.h"
+#include "base/wake_flag.h"
 #include "device/deadlines.h"
 #include "device/stand_by_request.h"
 #include "device/system.h"
@@ -154,7 +154,6 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   // Skips what application threads drive themselves. Returns whether there was any of it.
   bool dispatch_unattended(std::span<const epoll_event> events, bool all);
   bool stand_by(std::chrono::microseconds tick);
-  bool wait_for_sleeper(std::chrono::microseconds longest);
   void dispatch(const epoll_event& event, void (*handle)(Pollable&, std::uint32_t));
   [[nodiscard]] bool leave_to_application(Pollable& target);
   [[nodiscard]] bool try_to_defer(const std::weak_ptr<Pollable>& target, bool waiting);
@@ -197,9 +196,7 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   std::atomic<bool> polled_{false};  // by an application thread, since the last tick of stand_by()
   std::atomic<bool> stopping_{false};
   std::atomic<bool> abandoned_{false};
-  std::mutex stand_by_mutex_;
-  std::condition_variable stand_by_;
-  bool sleep_expected_ = false;
+  WakeFlag sleep_expected_;  // an application thread is about to sleep, or the engine ends
   std::thread thread_;
 };
 
