@@ -270,7 +270,11 @@ bool Engine::poll(std::span<Pollable* const> driven) {
       found = true;
     }
   }
-  if (alone && deferred_ > 0) run_deferred(driven);
+  if (alone && deferred_ > 0) {
+    run_deferred_if([&](const Deferred&, const Pollable* target) {
+      return !contains(driven, target);
+    });
+  }
   // While a program polls, the progress thread looks at deadlines once in a tick only, and would
   // have to take the processor away from the program for them.
   if (deadlines_.may_be_due(sys::now_ns())) run_deadlines(deadlines_of_a_poll);
@@ -420,7 +424,7 @@ bool Engine::stand_by(std::chrono::microseconds tick) {
     polled_.store(false, std::memory_order_relaxed);
     sleep_expected = sleep_expected_.sleep(tick);
     polled = polled_.load(std::memory_order_relaxed);
-    if (deferred_ > 0) run_deferred();
+    if (deferred_ > 0) run_deferred_of_tick();
     run_deadlines(deadlines_at_once);
     tick = longest_stand_by;
   }
@@ -430,20 +434,22 @@ bool Engine::stand_by(std::chrono::microseconds tick) {
   return sleep_expected;
 }
 
-bool Engine::defer(const std::weak_ptr<Pollable>& target, bool waiting) {
-  const bool deferred = try_to_defer(target, waiting);
+bool Engine::defer(const std::weak_ptr<Pollable>& target, bool waiting, std::uint32_t ticks) {
+  const bool deferred = try_to_defer(target, waiting, ticks);
   // The next time, it will stand by.
   const bool may_ask = mode_ == ProgressMode::automatic && !waiting && !deferred;
   if (may_ask && asked_aside_.ask(sys::now_ns())) wake_.signal();
   return deferred;
 }
 
-bool Engine::try_to_defer(const std::weak_ptr<Pollable>& target, bool waiting) {
+bool Engine::try_to_defer(const std::weak_ptr<Pollable>& target, bool waiting,
+                          std::uint32_t ticks) {
   const std::lock_guard lock(deferred_mutex_);
   // Often one queue pair defers again and again, and is named already.
   const auto named = [&] {
-    return deferred_targets_.size() == 1 && !deferred_targets_.front().owner_before(target) &&
-           !target.owner_before(deferred_targets_.front());
+    if (deferred_targets_.size() != 1) return false;
+    const std::weak_ptr<Pollable>& only = deferred_targets_.front().target;
+    return !only.owner_before(target) && !target.owner_before(only);
   };
   // Counted before the decision, so that a thread which is about to sleep sees that something may
   // be due.
@@ -454,26 +460,44 @@ bool Engine::try_to_defer(const std::weak_ptr<Pollable>& target, bool waiting) {
   if (mode_ == ProgressMode::manual) soon = true;
   if (!soon) {
     --deferred_;
-  } else if (!named()) {
-    deferred_targets_.push_back(target);
+  } else if (named()) {
+    deferred_targets_.front().due = tick_ + ticks;
+  } else {
+    deferred_targets_.push_back({target, tick_ + ticks});
   }
   return soon;
 }
 
-void Engine::run_deferred(std::span<Pollable* const> but) {
-  // Destroyed without the lock, as each may be the last reference.
+// `due` is asked for each target with the mutex held.
+template <typename Predicate>
+void Engine::run_deferred_if(Predicate due) {
+  // Destroyed without the mutex, as each may be the last reference.
   std::vector<std::shared_ptr<Pollable>> targets;
+  std::vector<std::shared_ptr<Pollable>> left;
   {
     const std::lock_guard lock(deferred_mutex_);
-    std::erase_if(deferred_targets_, [&](const auto& weak) {
-      auto target = weak.lock();
-      if (target && contains(but, target.get())) return false;  // the caller has it, too
-      if (target) targets.push_back(std::move(target));
-      return true;
+    std::erase_if(deferred_targets_, [&](const Deferred& one) {
+      auto target = one.target.lock();
+      const bool is_due = !target || due(one, target.get());
+      if (target) (is_due ? targets : left).push_back(std::move(target));
+      return is_due;
     });
   }
-  // Without the lock: each call takes the lock of a queue pair.
+  // Without the mutex: each call takes the lock of a queue pair.
   for (const auto& target : targets) target->on_deferred();
+}
+
+void Engine::run_deferred_of_tick() {
+  std::uint64_t now = 0;
+  {
+    const std::lock_guard lock(deferred_mutex_);
+    now = ++tick_;
+  }
+  run_deferred_if([now](const Deferred& one, const Pollable*) { return one.due <= now; });
+}
+
+void Engine::run_deferred() {
+  run_deferred_if([](const Deferred&, const Pollable*) { return true; });
 }
 
 void Engine::abandon_after_fork() {

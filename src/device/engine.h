@@ -127,10 +127,12 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   void expect_sleep();
 
   // Defers work to the caller's next call, where it costs no extra system call. Returns true only
-  // if another thread is certain to call on_deferred() within a tick: the progress thread, or the
-  // next thread that waits; without a progress thread, the program with its next call. On false the
-  // caller does the work now. `waiting`: the caller is in on_ready_in_wait().
-  bool defer(const std::weak_ptr<Pollable>& target, bool waiting);
+  // if another thread is certain to call on_deferred() in time: the progress thread, or the next
+  // thread that waits; without a progress thread, the program with its next call. On false the
+  // caller does the work now. `waiting`: the caller is in on_ready_in_wait(). `ticks`: how many
+  // ticks of the progress thread may end before it comes. With one that may be right away; with two
+  // it is a whole tick at least, so a program that goes on in time is never interrupted for it.
+  bool defer(const std::weak_ptr<Pollable>& target, bool waiting, std::uint32_t ticks = 1);
   // The deferred work is done. To be called once for each successful defer().
   void deferral_done() { deferred_.fetch_sub(1); }
   // An application thread comes back to wait() again and again, so deferred work leaves with it.
@@ -147,6 +149,11 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
     std::uint32_t generation = 1;
   };
 
+  struct Deferred {
+    std::weak_ptr<Pollable> target;
+    std::uint64_t due = 0;  // at the end of this tick
+  };
+
   std::uint64_t add(int fd, std::uint32_t events, std::shared_ptr<Pollable> target);
   void start_thread();
   void run();
@@ -156,7 +163,8 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   bool stand_by(std::chrono::microseconds tick);
   void dispatch(const epoll_event& event, void (*handle)(Pollable&, std::uint32_t));
   [[nodiscard]] bool leave_to_application(Pollable& target);
-  [[nodiscard]] bool try_to_defer(const std::weak_ptr<Pollable>& target, bool waiting);
+  [[nodiscard]] bool try_to_defer(const std::weak_ptr<Pollable>& target, bool waiting,
+                                  std::uint32_t ticks);
   std::optional<Time> run_timers() override;
   [[nodiscard]] int descriptor() const override { return epoll_.get(); }
   void dispatch_ready() override;
@@ -166,8 +174,10 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   void dispatch_simulated(std::uint64_t token, std::uint32_t events) override;
   void run_simulated_deadlines() override;
   [[nodiscard]] bool has_deadline_by(std::uint64_t until_ns) override;
-  // Leaves out what `but` has.
-  void run_deferred(std::span<Pollable* const> but = {});
+  template <typename Predicate>
+  void run_deferred_if(Predicate due);
+  void run_deferred();
+  void run_deferred_of_tick();
   std::optional<Time> run_deadlines(int most);
   void wait_exactly(std::optional<Time> deadline_ns) const;
   [[nodiscard]] std::shared_ptr<Pollable> find(std::uint64_t token);
@@ -189,7 +199,8 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   // sees the count, or defer() sees that it sleeps.
   std::atomic<int> deferred_{0};
   QuickMutex deferred_mutex_;
-  std::vector<std::weak_ptr<Pollable>> deferred_targets_;
+  std::vector<Deferred> deferred_targets_;
+  std::uint64_t tick_ = 0;  // of stand_by(), while something is deferred; under that mutex
   WaitLeader wait_leader_;
   StandByRequest asked_aside_;
   std::atomic<bool> standing_by_{false};

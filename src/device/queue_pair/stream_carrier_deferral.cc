@@ -22,14 +22,15 @@ bool StreamCarrier::may_gather(const QueuePairLock& lock) {
 
 // The proofs that a peer waits for may leave with what the program is likely to post now that it
 // sees what came in. If it polls first, or sleeps in Engine::wait(), they leave with that call; if
-// it does neither, the progress thread sends them within a tick; if it exits, the peer's TCP knows
-// that everything has arrived.
+// it does neither, the progress thread sends them within two ticks; if it exits, the peer's TCP
+// knows that everything has arrived. A program that goes on is done with them before its first tick
+// ends, and the thread would only come between.
 bool StreamCarrier::defer_answers(bool waiting, const QueuePairLock& /*lock*/) {
   if (deferred_ && !driver_.engine.application_waits()) return false;
   if (connection_.ended() || !parts_.waiting.empty() || !connection_.only_proofs_due()) {
     return false;
   }
-  if (!deferred_) deferred_ = driver_.engine.defer(driver_.queue_pair, waiting);
+  if (!deferred_) deferred_ = driver_.engine.defer(driver_.queue_pair, waiting, 2);
   return deferred_;
 }
 
