@@ -184,11 +184,17 @@ int peer_address(int fd, sockaddr_storage* address) {
 std::ptrdiff_t send(int fd, std::span<const iovec> pieces) {
   if (SimulatedKernel::owns(fd)) [[unlikely]]
     return in_simulation([&](auto& kernel) { return kernel.send(fd, pieces); });
+  constexpr int flags = MSG_DONTWAIT | MSG_NOSIGNAL;
+  note_sending();
+  // The usual case of small messages; saves the kernel from copying the list of pieces.
+  if (pieces.size() == 1) {
+    const iovec& piece = pieces.front();
+    return call(SYS_sendto, fd, piece.iov_base, piece.iov_len, flags, nullptr, 0);
+  }
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(pieces.data());
   message.msg_iovlen = pieces.size();
-  note_sending();
-  return call(SYS_sendmsg, fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  return call(SYS_sendmsg, fd, &message, flags);
 }
 
 namespace {
