@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -65,7 +66,8 @@ class SendQueue {
   };
 
   explicit SendQueue(const QueueLimits& limits)
-      : entries_(std::max<std::uint32_t>(limits.send_requests, 1)),
+      : most_(std::max<std::uint32_t>(limits.send_requests, 1)),
+        entries_(std::bit_ceil(most_)),
         slices_per_entry_(std::max<std::uint32_t>(limits.send_slices, 1)),
         slices_(entries_.size() * slices_per_entry_),
         inline_bytes_(limits.inline_bytes),
@@ -74,11 +76,11 @@ class SendQueue {
   [[nodiscard]] std::uint64_t head() const { return head_; }
   [[nodiscard]] std::uint64_t next() const { return next_; }
   [[nodiscard]] std::uint64_t tail() const { return tail_; }
-  [[nodiscard]] bool full() const { return tail_ - head_ == entries_.size(); }
+  [[nodiscard]] bool full() const { return tail_ - head_ == most_; }
   [[nodiscard]] bool idle() const { return head_ == tail_; }
   [[nodiscard]] bool all_built() const { return next_ == tail_; }
   // At least half of the places are taken by requests that are built and have not completed.
-  [[nodiscard]] bool half_full_of_built() const { return (next_ - head_) * 2 >= entries_.size(); }
+  [[nodiscard]] bool half_full_of_built() const { return (next_ - head_) * 2 >= most_; }
 
   // `index` must be one of the last size-of-the-ring indices that were pushed, or tail().
   [[nodiscard]] Entry& entry(std::uint64_t index) { return entries_[place_of(index)]; }
@@ -103,10 +105,11 @@ class SendQueue {
 
  private:
   [[nodiscard]] std::size_t place_of(std::uint64_t index) const {
-    return static_cast<std::size_t>(index % entries_.size());
+    return static_cast<std::size_t>(index) & (entries_.size() - 1);
   }
 
-  std::vector<Entry> entries_;
+  std::size_t most_;            // requests at a time
+  std::vector<Entry> entries_;  // a power of two, so that a place is found without a division
   std::size_t slices_per_entry_;
   std::vector<LocalSlice> slices_;
   std::size_t inline_bytes_;

@@ -3,6 +3,7 @@
 #include "device/queue_pair/receive_queue.h"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 
 namespace weft::device {
@@ -10,8 +11,8 @@ namespace weft::device {
 ReceiveRing::ReceiveRing(std::uint32_t requests, std::uint32_t slices)
     : slots_(requests),
       slices_per_request_(slices),
-      entries_(requests),
-      slices_(std::size_t{requests} * slices) {}
+      entries_(std::bit_ceil(requests)),
+      slices_(entries_.size() * slices) {}
 
 int ReceiveRing::post(const ibv_recv_wr& request) {
   if (request.num_sge < 0 || static_cast<std::uint32_t>(request.num_sge) > slices_per_request_) {
@@ -21,7 +22,7 @@ int ReceiveRing::post(const ibv_recv_wr& request) {
   slots_.take();
   // An entry is free when its place is: a place is given back after its receive was taken and
   // completed, so it never outlives the entry.
-  const auto at = static_cast<std::size_t>(tail_ % entries_.size());
+  const std::size_t at = place_of(tail_);
   entries_[at] = {request.wr_id, static_cast<std::uint32_t>(request.num_sge)};
   for (int i = 0; i < request.num_sge; ++i) {
     const ibv_sge& sge = request.sg_list[i];
@@ -34,7 +35,7 @@ int ReceiveRing::post(const ibv_recv_wr& request) {
 
 bool ReceiveRing::take(iwarp::ReceiveRequest& request) {
   if (head_ == tail_) return false;
-  const auto at = static_cast<std::size_t>(head_ % entries_.size());
+  const std::size_t at = place_of(head_);
   const auto first = slices_.begin() + static_cast<std::ptrdiff_t>(at * slices_per_request_);
   request.wr_id = entries_[at].wr_id;
   // Copied, because the entry may be overwritten as soon as the place of the request is given back.
@@ -45,7 +46,7 @@ bool ReceiveRing::take(iwarp::ReceiveRequest& request) {
 
 // For LocalCarrier, which publishes posted receives to a peer on this host without taking them.
 std::span<const iwarp::LocalSlice> ReceiveRing::slices_of(std::uint64_t number) const {
-  const auto at = static_cast<std::size_t>(number % entries_.size());
+  const std::size_t at = place_of(number);
   return std::span(slices_).subspan(at * slices_per_request_, entries_[at].slice_count);
 }
 
@@ -60,8 +61,8 @@ int ReceiveRing::resize(std::uint32_t requests) {
   if (requests < slots_.taken()) return EINVAL;
   ReceiveRing other(requests, slices_per_request_);
   for (std::uint64_t i = head_; i != tail_; ++i) {
-    const auto from = static_cast<std::size_t>(i % entries_.size());
-    const auto to = static_cast<std::size_t>(other.tail_++ % requests);
+    const std::size_t from = place_of(i);
+    const std::size_t to = other.place_of(other.tail_++);
     other.entries_[to] = entries_[from];
     std::copy_n(slices_.begin() + static_cast<std::ptrdiff_t>(from * slices_per_request_),
                 slices_per_request_,

@@ -3,6 +3,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -39,9 +40,13 @@ class ReceiveRing {
     std::uint32_t slice_count = 0;
   };
 
+  [[nodiscard]] std::size_t place_of(std::uint64_t number) const {
+    return static_cast<std::size_t>(number) & (entries_.size() - 1);
+  }
+
   QueueSlots slots_;
   std::uint32_t slices_per_request_;
-  std::vector<Entry> entries_;
+  std::vector<Entry> entries_;  // a power of two, so that a place is found without a division
   std::vector<iwarp::LocalSlice> slices_;
   std::uint64_t head_ = 0;
   std::uint64_t tail_ = 0;
