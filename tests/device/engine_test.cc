@@ -167,6 +167,53 @@ TEST(Engine, StandsByForAProgramThatLeavesItNothing) {
   engine.deferral_done();
 }
 
+// The program does not come back, so the thread must do it in the end.
+TEST(Engine, WhatMayWaitForATickIsDoneAsWell) {
+  Engine engine(ProgressMode::automatic);
+  const auto bell = std::make_shared<Bell>();
+  const Watched watched(engine, bell);
+  while (!engine.defer(bell, false, 2)) engine.poll();
+  bell->await_answers(1);
+  engine.deferral_done();
+}
+
+// Counts how often it was ready between two polls of the program.
+class Polled final : public Bell {
+ public:
+  void on_ready_between_polls(std::uint32_t /*events*/) override { ++between_polls; }
+
+  int between_polls = 0;
+};
+
+TEST(Engine, APollLeavesWhatItsCallerDrivesToTheNextPoll) {
+  Engine engine(ProgressMode::manual);
+  const auto bell = std::make_shared<Polled>();
+  const Watched watched(engine, bell);
+  Pollable* const driven = bell.get();
+  bell->ring();
+  EXPECT_FALSE(engine.poll({&driven, 1}));
+  EXPECT_EQ(bell->between_polls, 1);
+  EXPECT_EQ(bell->answers(), 0);
+  EXPECT_TRUE(engine.poll());
+  EXPECT_EQ(bell->answers(), 1);
+}
+
+TEST(Engine, APollLeavesDeferredWorkOfWhatItsCallerDrives) {
+  Engine engine(ProgressMode::manual);
+  const auto bell = std::make_shared<Bell>();
+  const auto other = std::make_shared<Bell>();
+  ASSERT_TRUE(engine.defer(bell, false));
+  ASSERT_TRUE(engine.defer(other, false));
+  Pollable* const driven = bell.get();
+  engine.poll({&driven, 1});
+  EXPECT_EQ(bell->answers(), 0);
+  EXPECT_EQ(other->answers(), 1);
+  engine.deferral_done();
+  engine.poll();
+  EXPECT_EQ(bell->answers(), 1);
+  engine.deferral_done();
+}
+
 TEST(StandByRequest, IsMadeOnceUntilItIsTaken) {
   StandByRequest request;
   EXPECT_FALSE(request.take());
