@@ -98,6 +98,9 @@ class Connection final : private SegmentSink {
   void plan_receive(std::vector<iovec>& out);
   // `bytes` bytes were read into what the last plan_receive() appended, in its order.
   void received(std::size_t bytes);
+  // No more bytes are expected soon, unlike while a program polls: gives back the buffer for them.
+  // The last plan_receive() is no longer valid.
+  void rest() { deframer_.rest(); }
   // Call on_time() now, after received(): a wait for a receive has begun or ended, or one goes on.
   // Rarely true, so that the driver need not read its clock for each message.
   [[nodiscard]] bool clock_needed() const {

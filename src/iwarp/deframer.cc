@@ -115,12 +115,10 @@ void Deframer::advance(std::size_t bytes) {
         break;
     }
   }
-  rewind();
 }
 
-// A plan that nothing was read into keeps its buffer: such a connection is polled, and the next
-// plan comes soon. A direct FPDU needs the buffer for its end, even while nothing of that is there.
-void Deframer::rewind() {
+// A direct FPDU needs the buffer for its end, even while nothing of that is there.
+void Deframer::rest() {
   if (begin_ != end_ || phase_ == Phase::direct) return;
   begin_ = end_ = 0;
   staging_.reset();

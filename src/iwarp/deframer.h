@@ -47,6 +47,9 @@ class Deframer {
   // was none; otherwise the sink has received the segment's failure.
   [[nodiscard]] bool target_lost();
 
+  // No more bytes are expected soon: gives back the buffer where nothing is in it.
+  void rest();
+
   // Part of an FPDU has arrived: the end of the stream would cut it.
   [[nodiscard]] bool mid_fpdu() const { return phase_ != Phase::header || end_ > begin_; }
   [[nodiscard]] std::uint64_t fpdus() const { return fpdus_; }
@@ -62,7 +65,6 @@ class Deframer {
   [[nodiscard]] std::size_t available() const { return end_ - begin_; }
   [[nodiscard]] const std::byte* at(std::size_t offset) const { return &staging_[begin_ + offset]; }
   void compact();
-  void rewind();
   bool parse_header();
   bool choose_phase();
   bool take_whole();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <utility>
 
 #include "base/crc32c.h"
 #include "base/guarded_memory.h"
@@ -45,11 +46,38 @@ void Transmitter::set_mulpdu_bytes(std::size_t bytes) {
 }
 
 std::byte* Transmitter::reserve(std::size_t bytes) {
-  if (!arena_) arena_ = buffer_of(arenas);
+  if (!arena_ && bytes <= small_.size() - small_used_) {
+    std::byte* at = small_.data() + small_used_;
+    small_used_ += bytes;
+    return at;
+  }
+  if (!arena_) leave_small();
   assert(bytes <= arena_bytes - arena_used_ && "an FPDU was added without has_room()");
   std::byte* at = arena_.get() + arena_used_;
   arena_used_ += bytes;
   return at;
+}
+
+// What is built goes into the arena, so that it remains one piece with what follows: the kernel
+// copies two pieces from different places more slowly.
+void Transmitter::leave_small() {
+  arena_ = buffer_of(arenas);
+  std::memcpy(arena_.get(), small_.data(), small_used_);
+  for (std::size_t i = first_; i < pieces_.size(); ++i) {
+    auto* at = static_cast<std::byte*>(pieces_[i].iov_base);
+    if (!is_small(at)) continue;
+    pieces_[i].iov_base = arena_.get() + (at - small_.data());
+  }
+  arena_used_ = std::exchange(small_used_, 0);
+}
+
+// Undoes the last reserve(), which has returned `from`.
+void Transmitter::give_back(const std::byte* from) {
+  if (arena_) {
+    arena_used_ = static_cast<std::size_t>(from - arena_.get());
+  } else {
+    small_used_ = static_cast<std::size_t>(from - small_.data());
+  }
 }
 
 // Appends a piece, or lengthens the last one where the new bytes follow it directly in memory.
@@ -94,8 +122,8 @@ bool Transmitter::add(Bytes ddp_header, std::span<const iovec> payload) {
       continue;
     }
     if (!guarded_load(end, piece.iov_base, piece.iov_len)) [[unlikely]] {
-      // Nothing was appended yet, so giving back the arena undoes everything.
-      arena_used_ = static_cast<std::size_t>(at - arena_.get());
+      // Nothing was appended yet, so giving back the memory undoes everything.
+      give_back(at);
       return false;
     }
     end += piece.iov_len;
@@ -164,6 +192,7 @@ void Transmitter::rewind() {
   pieces_.clear();
   copies_.clear();
   first_ = 0;
+  small_used_ = 0;
   arena_used_ = 0;
   arena_.reset();
 }
@@ -178,13 +207,16 @@ void Transmitter::forget(const std::byte* base, std::size_t bytes) {
   }
 }
 
-// Pieces inside the arena are the transmitter's own, and so are copies made before; the latter are
-// copied once more, which is harmless.
+// A piece never reaches beyond the memory that it begins in.
+bool Transmitter::is_own(const iovec& piece) const {
+  const auto* at = static_cast<const std::byte*>(piece.iov_base);
+  return is_small(at) || (arena_ && at >= arena_.get() && at < arena_.get() + arena_bytes);
+}
+
+// Copies that were made before are copied once more, which is harmless.
 void Transmitter::detach() {
   for (std::size_t i = first_; i < pieces_.size(); ++i) {
-    const auto* at = static_cast<const std::byte*>(pieces_[i].iov_base);
-    const bool own = at >= arena_.get() && at + pieces_[i].iov_len <= arena_.get() + arena_bytes;
-    if (!own && (lost_ || !copy_piece(pieces_[i]))) return clear();
+    if (!is_own(pieces_[i]) && (lost_ || !copy_piece(pieces_[i]))) return clear();
   }
 }
 

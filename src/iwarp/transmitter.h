@@ -5,6 +5,7 @@
 
 #include <sys/uio.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -26,6 +27,8 @@ class Transmitter {
   // cache between checksum and copy.
   static constexpr std::size_t burst_bytes = 256 * 1024;
   static constexpr std::size_t max_pieces = 256;
+  // Of FPDUs that find nothing else to be sent. One or two small ones need no arena.
+  static constexpr std::size_t small_bytes = 256;
 
   struct Options {
     bool crc = true;
@@ -34,6 +37,8 @@ class Transmitter {
   };
 
   Transmitter() { configure({}); }
+  Transmitter(const Transmitter&) = delete;
+  Transmitter& operator=(const Transmitter&) = delete;
   void configure(const Options& options) {
     options_ = options;
     set_mulpdu_bytes(options.mulpdu_bytes);
@@ -81,6 +86,12 @@ class Transmitter {
 
  private:
   [[nodiscard]] std::byte* reserve(std::size_t bytes);
+  void leave_small();
+  void give_back(const std::byte* from);
+  [[nodiscard]] bool is_small(const std::byte* at) const {
+    return at >= small_.data() && at < small_.data() + small_.size();
+  }
+  [[nodiscard]] bool is_own(const iovec& piece) const;
   void append(const std::byte* at, std::size_t bytes);
   void rewind();
   [[nodiscard]] bool copy_piece(iovec& piece);
@@ -88,6 +99,8 @@ class Transmitter {
                                 std::size_t payload_bytes);
 
   Options options_;
+  std::array<std::byte, small_bytes> small_;
+  std::size_t small_used_ = 0;
   PooledBuffer arena_;  // while it is used
   std::size_t arena_used_ = 0;
   std::size_t arena_limit_ = 0;  // up to which the largest FPDU still fits

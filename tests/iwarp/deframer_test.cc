@@ -283,6 +283,29 @@ TEST(Deframer, PlanMayBeAskedForAgain) {
   EXPECT_TRUE(memory.copy() == pattern(large));
 }
 
+// The buffer goes back to the pool between any two reads, unless it has a part of an FPDU.
+TEST(Deframer, MayRestAfterEachRead) {
+  for (const bool strict : {false, true}) {
+    auto options = roomy(false);
+    options.strict_crc = strict;
+    ScriptedPeer peer(options);
+    Region& memory = peer.host.add(3 * large);
+    Content bytes;
+    for (const std::size_t at : {std::size_t{0}, large, 2 * large}) {
+      bytes = joined(bytes, fpdu(write(memory.rkey(), memory.address(at), pattern(large))));
+    }
+    for (std::size_t at = 0; at < bytes.size(); at += 777) {
+      peer.send_raw(Bytes(bytes).subspan(at, std::min<std::size_t>(777, bytes.size() - at)));
+      peer.connection.rest();
+      (void)planned(peer.connection);
+      peer.connection.rest();
+    }
+    for (const std::size_t at : {std::size_t{0}, large, 2 * large}) {
+      EXPECT_TRUE(memory.copy(at, large) == pattern(large));
+    }
+  }
+}
+
 // A program that polls the last byte sees it when the whole FPDU is known to be intact.
 TEST(Deframer, LastBytesWaitForTheCrc) {
   ScriptedPeer peer(roomy(false));

@@ -108,12 +108,14 @@ void StreamCarrier::drive(Occasion occasion, QueuePairLock& lock) {
   switch (occasion) {
     case Occasion::ready:
       receive_available();
+      connection_.rest();
       return StreamCarrier::advance(lock);
     case Occasion::polled:
     case Occasion::waiting:
       gathering_.polled();
       if (gathering_.waits()) send_available();
       receive_available();
+      if (occasion == Occasion::waiting) connection_.rest();
       // Only answers to proofs may be deferred. Anything else that is due leaves now.
       if (!defer_answers(occasion == Occasion::waiting, lock)) StreamCarrier::advance(lock);
       return;
