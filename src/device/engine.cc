@@ -36,20 +36,6 @@ constexpr std::chrono::microseconds longest_stand_by{1000};
 // without delay. How long that is assumed after it was seen.
 constexpr std::uint64_t eager_ns = 20'000'000;
 
-// A token names a place and its generation: an event that was fetched before unwatch() finds
-// another generation and is dropped.
-std::uint64_t token_of(std::size_t index, std::uint32_t generation) {
-  return std::uint64_t{generation} << 32 | index;
-}
-
-std::size_t index_of(std::uint64_t token) {
-  return token & 0xFFFFFFFF;
-}
-
-std::uint32_t generation_of(std::uint64_t token) {
-  return static_cast<std::uint32_t>(token >> 32);
-}
-
 bool contains(std::span<Pollable* const> targets, const Pollable* wanted) {
   return std::find(targets.begin(), targets.end(), wanted) != targets.end();
 }
@@ -146,6 +132,9 @@ std::uint64_t Engine::add(int fd, std::uint32_t events, std::shared_ptr<Pollable
   }
   slot.target = std::move(target);
   slot.fd = fd;
+  slot.events = events;
+  slot.left = false;
+  note_change();
   return token;
 }
 
@@ -163,7 +152,15 @@ void Engine::change(std::uint64_t token, std::uint32_t events) {
     simulation_->change(slots_[index].fd, events);
     return;
   }
-  epoll_.change(slots_[index].fd, events, token);
+  Slot& slot = slots_[index];
+  slot.events = events;
+  if (slot.left) {
+    std::erase(left_.tokens, token);
+    if (!add_again(slot, token)) left_.tokens.push_back(token);
+  } else {
+    epoll_.change(slot.fd, events, token);
+  }
+  note_change();
 }
 
 void Engine::unwatch(std::uint64_t token) {
@@ -174,7 +171,7 @@ void Engine::unwatch(std::uint64_t token) {
   Slot& slot = slots_[index];
   if (simulation_) [[unlikely]] {
     simulation_->unwatch(slot.fd);
-  } else if (!abandoned_) {
+  } else if (!abandoned_ && !slot.left) {
     epoll_.remove(slot.fd);
   }
   released = std::move(slot.target);
@@ -271,9 +268,8 @@ bool Engine::poll(std::span<Pollable* const> driven) {
     }
   }
   if (alone && deferred_ > 0) {
-    run_deferred_if([&](const Deferred&, const Pollable* target) {
-      return !contains(driven, target);
-    });
+    run_deferred_if(
+        [&](const Deferred&, const Pollable* target) { return !contains(driven, target); });
   }
   // While a program polls, the progress thread looks at deadlines once in a tick only, and would
   // have to take the processor away from the program for them.
@@ -294,6 +290,11 @@ int Engine::wait(std::span<pollfd> entries, std::optional<std::uint64_t> until_n
     return sys::poll(entries, until_ns, mask);
   }
   const WaitLeader::Waiter waiter(wait_leader_);
+  // The progress thread ends its stand-by for this thread, but not at once.
+  if (steady_polling() != 0) {
+    set_steady_polling(false);
+    watch_again(true);
+  }
   // One waiting thread at a time serves the descriptors in place of the progress thread, which
   // saves waking two threads for one event.
   if (waiter.leads() || mode_ == ProgressMode::manual) {
@@ -352,7 +353,11 @@ void Engine::serve() {
     const auto deadline_ns = run_deadlines(deadlines_at_once);
     if (exact_) [[unlikely]]
       wait_exactly(deadline_ns);
-    const auto ready = epoll_.wait(events, exact_ ? 0 : timeout_ms(deadline_ns));
+    if (left_.refused) [[unlikely]]
+      watch_again(true);
+    // What the kernel refuses to watch is tried again.
+    const int longest_ms = left_.refused ? 1 : timeout_ms(deadline_ns);
+    const auto ready = epoll_.wait(events, exact_ ? 0 : longest_ms);
     if (stopping_) return;
     // An application thread serves the descriptors already; two threads would wake up for each
     // event.
@@ -424,11 +429,17 @@ bool Engine::stand_by(std::chrono::microseconds tick) {
     polled_.store(false, std::memory_order_relaxed);
     sleep_expected = sleep_expected_.sleep(tick);
     polled = polled_.load(std::memory_order_relaxed);
+    if (polled && !sleep_expected) {
+      set_steady_polling(true);
+      watch_again(false);
+    }
     if (deferred_ > 0) run_deferred_of_tick();
     run_deadlines(deadlines_at_once);
     tick = longest_stand_by;
   }
   standing_by_ = false;
+  set_steady_polling(false);
+  watch_again(true);
   if (deferred_ > 0) run_deferred();
   asked_aside_.stood_by(began_ns, sys::now_ns());
   return sleep_expected;

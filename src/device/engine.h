@@ -63,7 +63,7 @@ class Pollable {
       target_.attending_.store(true, std::memory_order_relaxed);
     }
     ~Attention() {
-      target_.attended_.store(true, std::memory_order_relaxed);
+      target_.note_attention();
       target_.attending_.store(false, std::memory_order_relaxed);
     }
     Attention(const Attention&) = delete;
@@ -75,7 +75,10 @@ class Pollable {
 
  protected:
   // An application thread that polls between other calls has made such a call.
-  void note_attention() { attended_.store(true, std::memory_order_relaxed); }
+  void note_attention() {
+    attended_.store(true, std::memory_order_relaxed);
+    polled_.store(true, std::memory_order_relaxed);
+  }
 
  private:
   friend class Engine;
@@ -84,6 +87,7 @@ class Pollable {
   // moment; then the progress thread helps.
   std::atomic<bool> attended_{false};
   std::atomic<bool> attending_{false};
+  std::atomic<bool> polled_{false};   // as attended_, since the last tick: see Engine::leave()
   bool left_ = false;                 // ready at the last check, and left to an application thread
   std::uint64_t eager_until_ns_ = 0;  // no application thread came: until then, do not wait again
 };
@@ -111,6 +115,18 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   void change(std::uint64_t token, std::uint32_t events);
   // To be called before the descriptor is closed. A call that is under way may still complete.
   void unwatch(std::uint64_t token);
+
+  // Takes a descriptor that is watched for EPOLLIN out of the epoll set while an application thread
+  // polls its target at least once in a tick: for each message the kernel would note the event for
+  // a thread that does not look. Watched as before from then on when the polling ends, when the
+  // progress thread or a waiting thread serves the descriptors, or with the next change(). Does
+  // nothing without steady_polling().
+  void leave(std::uint64_t token);
+  // Not 0 while application threads poll steadily. The value changes where descriptors that were
+  // left may be watched again, so leave() is to be called once for each value.
+  [[nodiscard]] std::uint32_t steady_polling() const {
+    return left_.steady.load(std::memory_order_relaxed);
+  }
 
   // Calls on_deadline() once, at about `deadline_ns` of sys::now_ns().
   void call_at(std::uint64_t deadline_ns, const std::shared_ptr<Pollable>& target);
@@ -147,12 +163,32 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
     std::shared_ptr<Pollable> target;
     int fd = -1;
     std::uint32_t generation = 1;
+    std::uint32_t events = 0;
+    bool left = false;  // not in the epoll set: see leave()
+  };
+
+  // What leave() has taken out of the epoll set.
+  struct Left {
+    std::vector<std::uint64_t> tokens;     // some may have ended
+    std::atomic<std::uint32_t> steady{0};  // see steady_polling()
+    std::uint32_t changes = 0;             // its last value
+    std::atomic<bool> refused{false};  // the kernel takes one of them no more, for want of memory
   };
 
   struct Deferred {
     std::weak_ptr<Pollable> target;
     std::uint64_t due = 0;  // at the end of this tick
   };
+
+  // A token names a place and its generation: an event that was fetched before unwatch() finds
+  // another generation and is dropped.
+  [[nodiscard]] static std::uint64_t token_of(std::size_t index, std::uint32_t generation) {
+    return std::uint64_t{generation} << 32 | index;
+  }
+  [[nodiscard]] static std::size_t index_of(std::uint64_t token) { return token & 0xFFFFFFFF; }
+  [[nodiscard]] static std::uint32_t generation_of(std::uint64_t token) {
+    return static_cast<std::uint32_t>(token >> 32);
+  }
 
   std::uint64_t add(int fd, std::uint32_t events, std::shared_ptr<Pollable> target);
   void start_thread();
@@ -161,6 +197,10 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   // Skips what application threads drive themselves. Returns whether there was any of it.
   bool dispatch_unattended(std::span<const epoll_event> events, bool all);
   bool stand_by(std::chrono::microseconds tick);
+  void set_steady_polling(bool steady);
+  void note_change();
+  void watch_again(bool all);
+  [[nodiscard]] bool add_again(Slot& slot, std::uint64_t token);
   void dispatch(const epoll_event& event, void (*handle)(Pollable&, std::uint32_t));
   [[nodiscard]] bool leave_to_application(Pollable& target);
   [[nodiscard]] bool try_to_defer(const std::weak_ptr<Pollable>& target, bool waiting,
@@ -194,6 +234,7 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   StableArray<Slot> slots_;
   std::vector<std::uint32_t> free_slots_;
   Deadlines<Pollable> deadlines_;
+  Left left_;
 
   // Counted under the mutex before the state of the progress thread is read: either that thread
   // sees the count, or defer() sees that it sleeps.

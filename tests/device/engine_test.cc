@@ -105,6 +105,7 @@ class Watched {
   ~Watched() { engine_.unwatch(token_); }
   Watched(const Watched&) = delete;
   Watched& operator=(const Watched&) = delete;
+  [[nodiscard]] std::uint64_t token() const { return token_; }
 
  private:
   Engine& engine_;
@@ -184,6 +185,82 @@ class Polled final : public Bell {
 
   int between_polls = 0;
 };
+
+// Polls as a program does until the engine knows that it polls steadily.
+void poll_until_steady(Engine& engine, const std::shared_ptr<Bell>& bell) {
+  const auto asks = std::make_shared<Bell>();  // the thread to stand by
+  while (engine.steady_polling() == 0) {
+    { const Pollable::Attention attention(*bell); }
+    engine.poll();
+    if (engine.defer(asks, false)) engine.deferral_done();
+  }
+}
+
+TEST(Engine, WhatIsPolledSteadilyIsWatchedAgainWhenThePollingEnds) {
+  Engine engine(ProgressMode::automatic);
+  const auto bell = std::make_shared<Bell>();
+  const Watched watched(engine, bell);
+  poll_until_steady(engine, bell);
+  engine.leave(watched.token());
+  bell->ring();
+  bell->await_answers(1);
+  EXPECT_NE(bell->answered_by(), std::this_thread::get_id());
+}
+
+TEST(Engine, WhatIsLeftIsWatchedAgainOnceItsTargetIsNotPolled) {
+  Engine engine(ProgressMode::automatic);
+  const auto bell = std::make_shared<Bell>();
+  const auto other = std::make_shared<Bell>();
+  const Watched watched(engine, bell);
+  const Watched watched_too(engine, other);
+  poll_until_steady(engine, bell);
+  engine.leave(watched_too.token());
+  other->ring();
+  // The program goes on with the first one only. Its polls serve what is in the epoll set.
+  while (other->answers() == 0) {
+    { const Pollable::Attention attention(*bell); }
+    engine.poll();
+  }
+}
+
+TEST(Engine, AChangedRegistrationIsWatchedAgain) {
+  Engine engine(ProgressMode::automatic);
+  const auto bell = std::make_shared<Bell>();
+  const Watched watched(engine, bell);
+  poll_until_steady(engine, bell);
+  const std::uint32_t before = engine.steady_polling();
+  engine.leave(watched.token());
+  engine.change(watched.token(), EPOLLIN);
+  EXPECT_TRUE(engine.steady_polling() == 0 || engine.steady_polling() != before);
+  bell->ring();
+  bell->await_answers(1);
+}
+
+TEST(Engine, AThreadThatWaitsServesWhatWasLeft) {
+  Engine engine(ProgressMode::automatic);
+  const auto bell = std::make_shared<Bell>();
+  const Watched watched(engine, bell);
+  poll_until_steady(engine, bell);
+  engine.leave(watched.token());
+  const Sleeper sleeper(engine);
+  bell->ring();
+  bell->await_answers(1);
+}
+
+TEST(Engine, ATargetThatEndsWhileItIsLeftIsForgotten) {
+  Engine engine(ProgressMode::automatic);
+  const auto bell = std::make_shared<Bell>();
+  const auto next = std::make_shared<Bell>();
+  {
+    const Watched watched(engine, bell);
+    poll_until_steady(engine, bell);
+    engine.leave(watched.token());
+  }
+  const Watched watched(engine, next);  // in the same place
+  next->ring();
+  next->await_answers(1);
+  EXPECT_EQ(bell->answers(), 0);
+}
 
 TEST(Engine, APollLeavesWhatItsCallerDrivesToTheNextPoll) {
   Engine engine(ProgressMode::manual);

@@ -264,7 +264,7 @@ void CompletionQueue::drive() {
   for (const auto& member : members_) member->drive_inline();
   // Reading the clock costs as much as a look at a peer of the same host.
   constexpr std::uint32_t looks_per_clock = 16;
-  if (++looks_ % looks_per_clock == 0) drive_others();
+  if (++looks_.count % looks_per_clock == 0) drive_others();
 }
 
 // A peer of the same host does not wake a program that polls, so epoll does not show its messages.
@@ -272,7 +272,7 @@ void CompletionQueue::drive() {
 void CompletionQueue::look_at_some() {
   if (!Unannounced::any()) return;
   const std::size_t count = std::min(members_.size(), limits::looks_of_a_poll);
-  for (std::size_t i = 0; i < count; ++i) members_[looks_++ % members_.size()]->look_inline();
+  for (std::size_t i = 0; i < count; ++i) members_[looks_.count++ % members_.size()]->look_inline();
 }
 
 // A program may wait for one queue while another queue's connections are busy, and its polling
@@ -280,12 +280,18 @@ void CompletionQueue::look_at_some() {
 // seldom enough not to delay what arrives for its own queue, but again soon while bulk comes in for
 // the others.
 void CompletionQueue::drive_others() {
-  if (sys::now_ns() < others_due_ns_) return;
+  if (sys::now_ns() < looks_.others_due_ns) return;
   std::array<Pollable*, limits::directly_polled_queue_pairs> driven{};
   std::transform(members_.begin(), members_.end(), driven.begin(),
                  [](const auto& member) { return member->pollable(); });
-  const bool busy = context_.engine().poll(std::span(driven).first(members_.size()));
-  others_due_ns_ = busy ? 0 : sys::now_ns() + limits::between_looks_at_others_ns;
+  Engine& engine = context_.engine();
+  const bool busy = engine.poll(std::span(driven).first(members_.size()));
+  const std::uint32_t steady = engine.steady_polling();
+  if (steady != 0 && steady != looks_.steady_polling) {
+    for (const auto& member : members_) member->note_steady_polling();
+  }
+  looks_.steady_polling = steady;
+  looks_.others_due_ns = busy ? 0 : sys::now_ns() + limits::between_looks_at_others_ns;
 }
 
 bool CompletionQueue::push(const Delivery& delivery, std::uint64_t trace) {
@@ -507,6 +513,7 @@ void CompletionQueue::attach(const std::shared_ptr<Driven>& member) {
   const std::lock_guard lock(members_mutex_);
   if (std::find(members_.begin(), members_.end(), member) == members_.end()) {
     members_.push_back(member);
+    looks_.steady_polling = 0;
   }
 }
 

@@ -36,6 +36,8 @@ class Driven {
   virtual void drive_inline() = 0;
   // The same where the kernel's epoll does not show what comes in; else does nothing.
   virtual void look_inline() {}
+  // The caller has called drive_inline() for a while and goes on with it: see Engine::leave().
+  virtual void note_steady_polling() {}
   // What the engine knows it as, if it does.
   [[nodiscard]] virtual Pollable* pollable() { return nullptr; }
   // The program has armed the queue and may sleep: ibv_req_notify_cq(3). Called without any lock.
@@ -194,6 +196,13 @@ class CompletionQueue : public KeptMemory {
     std::uint64_t notify_at_ns = 0;  // 0: never
   };
 
+  // Of drive() at the members, and at what else the device has.
+  struct Looks {
+    std::uint32_t count = 0;
+    std::uint64_t others_due_ns = 0;   // see drive_others()
+    std::uint32_t steady_polling = 0;  // Engine::steady_polling() that the members know of
+  };
+
   template <typename Predicate>
   void drop_if(Predicate unwanted);
   [[nodiscard]] bool add(const Delivery& delivery, std::uint64_t trace, Due& due);
@@ -246,8 +255,7 @@ class CompletionQueue : public KeptMemory {
 
   mutable QuickMutex members_mutex_;
   std::vector<std::shared_ptr<Driven>> members_;
-  std::uint32_t looks_ = 0;          // of drive() at its members
-  std::uint64_t others_due_ns_ = 0;  // see drive_others()
+  Looks looks_;
 };
 
 }  // namespace weft::device

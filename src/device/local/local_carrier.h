@@ -56,6 +56,9 @@ class LocalCarrier : public Carrier {
   void posted(QueuePairLock& lock) override;
   void receives_posted(QueuePairLock& lock) final;
   void drive(Occasion occasion, QueuePairLock& lock) override;
+  void note_steady_polling(const QueuePairLock& lock) final {
+    if (stream_ && !agreeing()) stream_->note_steady_polling(lock);
+  }
   void retry_attributes_changed(QueuePairLock& lock) final;
   void access_changed(QueuePairLock& lock) final;
   [[nodiscard]] bool requests_done(const QueuePairLock& lock) const final;

@@ -30,8 +30,8 @@ struct SendRequest {
 
 // Why a carrier is asked to move something.
 enum class Occasion : std::uint8_t {
-  ready,     // the progress thread has found its descriptor ready
-  polled,    // an application thread polls a completion queue
+  ready,   // the progress thread has found its descriptor ready
+  polled,  // an application thread polls a completion queue
   // As `ready`, and an application thread has just polled this queue pair and will do so again.
   between_polls,
   waiting,   // an application thread sleeps in Engine::wait(), and was woken for it
@@ -71,6 +71,9 @@ class Carrier {
   virtual void receives_posted(QueuePairLock& lock) = 0;
   // Moves what has come in and, where that raised answers, what goes out.
   virtual void drive(Occasion occasion, QueuePairLock& lock) = 0;
+  // An application thread polls the queue pair steadily: see Engine::leave(). Called again when the
+  // engine has to watch it meanwhile.
+  virtual void note_steady_polling(const QueuePairLock& /*lock*/) {}
   // ibv_modify_qp(3) has changed the timer or the retries of receiver-not-ready.
   virtual void retry_attributes_changed(QueuePairLock& lock) = 0;
   // The program has armed a completion queue (ibv_req_notify_cq(3)) and may sleep: what comes in

@@ -434,6 +434,11 @@ void QueuePair::drive_inline() {
   if (waits && engine.mode() == ProgressMode::manual) engine.poll();
 }
 
+void QueuePair::note_steady_polling() {
+  const QueuePairLock lock(mutex_, std::try_to_lock);
+  if (lock.owns() && carrier_) carrier_->note_steady_polling(lock);
+}
+
 void QueuePair::look_inline() {
   if (!wakes_itself_.load(std::memory_order_acquire)) drive_inline();
 }

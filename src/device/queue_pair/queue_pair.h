@@ -131,6 +131,7 @@ class QueuePair final : public Pollable,
 
   void drive_inline() override;
   void look_inline() override;
+  void note_steady_polling() override;
   [[nodiscard]] Pollable* pollable() override { return this; }
   void expect_event(bool solicited_only) override;
   void on_ready(std::uint32_t events) override;

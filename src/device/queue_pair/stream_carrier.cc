@@ -137,6 +137,11 @@ void StreamCarrier::drive(Occasion occasion, QueuePairLock& lock) {
   }
 }
 
+// A socket that has no room is watched for that, too.
+void StreamCarrier::note_steady_polling(const QueuePairLock& /*lock*/) {
+  if (token_ != 0 && !writing_) driver_.engine.leave(token_);
+}
+
 void StreamCarrier::retry_attributes_changed(QueuePairLock& lock) {
   if (connection_.ended()) return;
   connection_.set_rnr_timer(retry_timer_ns(parts_.attributes.min_rnr_timer));

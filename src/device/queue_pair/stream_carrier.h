@@ -72,6 +72,7 @@ class StreamCarrier : public Carrier, private iwarp::Host {
   void posted(QueuePairLock& lock) override;
   void receives_posted(QueuePairLock& lock) final;
   void drive(Occasion occasion, QueuePairLock& lock) override;
+  void note_steady_polling(const QueuePairLock& lock) final;
   void retry_attributes_changed(QueuePairLock& lock) final;
   [[nodiscard]] bool requests_done(const QueuePairLock& /*lock*/) const final {
     return connection_.requests_done();
