@@ -32,6 +32,23 @@ void store_header(std::byte* at, Bytes header) {
   }
 }
 
+// Writes length and header of an FPDU. Returns where its payload begins.
+std::byte* begin_fpdu(std::byte* at, Bytes header, std::size_t payload_bytes) {
+  wire::store_fpdu_length(at, header.size() + payload_bytes);
+  store_header(at + wire::fpdu_length_bytes, header);
+  return at + wire::fpdu_length_bytes + header.size();
+}
+
+// Writes pad and CRC behind [at, end), where the FPDU lies whole if it has a CRC. Returns its end.
+std::byte* end_fpdu(const std::byte* at, std::byte* end, std::size_t pad, bool with_crc) {
+  // RFC 5044 §4.1: pad bytes are zero when sent.
+  std::memset(end, 0, pad);
+  end += pad;
+  // RFC 5044 §4.4: where CRCs are off the field may have any value.
+  wire::store_fpdu_crc(end, with_crc ? crc32c({at, static_cast<std::size_t>(end - at)}) : 0);
+  return end + wire::fpdu_crc_bytes;
+}
+
 }  // namespace
 
 void Transmitter::set_mulpdu_bytes(std::size_t bytes) {
@@ -108,12 +125,8 @@ bool Transmitter::add(Bytes ddp_header, std::span<const iovec> payload) {
   // A CRC over memory that may change until TCP has taken it would be wrong sooner or later; small
   // payload is cheaper to copy than to name.
   const bool copy = options_.crc || payload_bytes <= copy_limit_bytes;
-  const std::size_t tail = pad + wire::fpdu_crc_bytes;
-
-  std::byte* at = reserve(head + (copy ? payload_bytes : 0) + tail);
-  wire::store_fpdu_length(at, ulpdu);
-  store_header(at + wire::fpdu_length_bytes, ddp_header);
-  std::byte* end = at + head;
+  std::byte* at = reserve(head + (copy ? payload_bytes : 0) + pad + wire::fpdu_crc_bytes);
+  std::byte* end = begin_fpdu(at, ddp_header, payload_bytes);
   for (const auto& piece : payload) {
     if (!copy) {
       append(at, static_cast<std::size_t>(end - at));
@@ -128,19 +141,25 @@ bool Transmitter::add(Bytes ddp_header, std::span<const iovec> payload) {
     }
     end += piece.iov_len;
   }
-  // RFC 5044 §4.1: pad bytes are zero when sent.
-  std::memset(end, 0, pad);
-  // RFC 5044 §4.4: where CRCs are off the field may have any value.
-  const std::uint32_t crc =
-      options_.crc ? crc32c({at, static_cast<std::size_t>(end - at) + pad}) : 0;
-  wire::store_fpdu_crc(end + pad, crc);
-  append(at, static_cast<std::size_t>(end - at) + tail);
+  const std::byte* whole = end_fpdu(at, end, pad, options_.crc);
+  append(at, static_cast<std::size_t>(whole - at));
   return true;
 }
 
+// Needs neither a list of pieces nor a guard.
 void Transmitter::add_own(Bytes ddp_header, Bytes payload) {
-  const iovec piece{const_cast<std::byte*>(payload.data()), payload.size()};
-  (void)add(ddp_header, {&piece, 1});
+  if (options_.markers) [[unlikely]] {
+    const iovec piece{const_cast<std::byte*>(payload.data()), payload.size()};
+    (void)add_marked(ddp_header, {&piece, 1}, payload.size());
+    return;
+  }
+  const std::size_t pad = wire::fpdu_pad_bytes(ddp_header.size() + payload.size());
+  const std::size_t head = wire::fpdu_length_bytes + ddp_header.size();
+  std::byte* at = reserve(head + payload.size() + pad + wire::fpdu_crc_bytes);
+  std::byte* end = begin_fpdu(at, ddp_header, payload.size());
+  if (!payload.empty()) std::memcpy(end, payload.data(), payload.size());
+  const std::byte* whole = end_fpdu(at, end + payload.size(), pad, options_.crc);
+  append(at, static_cast<std::size_t>(whole - at));
 }
 
 // For a peer that asked for markers (RFC 5044 §4.3). The FPDU is laid out without markers first and
