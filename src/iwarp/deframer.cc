@@ -246,6 +246,23 @@ bool Deframer::checksum_placed(Bytes placed) {
   return true;
 }
 
+// The bytes of a staged FPDU that are there, while TCP still carries the rest: of a large one the
+// CRC is nearly computed when its last byte arrives. Small ones mostly arrive at once.
+void Deframer::checksum_staged(std::size_t present) {
+  constexpr std::size_t least_bytes = 4096;
+  if (present < summed_ + least_bytes) return;
+  if (summed_ == 0) crc_ = Crc32c();
+  crc_.update({at(summed_), present - summed_});
+  summed_ = present;
+}
+
+std::uint32_t Deframer::whole_crc(std::size_t bytes) {
+  if (summed_ == 0) return crc32c({at(0), bytes});
+  crc_.update({at(summed_), bytes - summed_});
+  summed_ = 0;
+  return crc_.value();
+}
+
 bool Deframer::check_crc(const std::byte* stored, std::uint32_t computed) {
   if (!options_.crc || wire::load_fpdu_crc(stored) == computed) return true;
   return refuse(wire::terminate::mpa_crc, false);  // RFC 5044 §4.4, §8
@@ -262,11 +279,14 @@ void Deframer::finish_fpdu(std::size_t consumed) {
 
 bool Deframer::take_whole() {
   const std::size_t total = wire::fpdu_bytes(segment_.ulpdu_bytes());
-  if (available() < total) return false;
   const std::size_t checked = total - wire::fpdu_crc_bytes;
+  if (available() < total) {
+    if (options_.crc) checksum_staged(std::min(available(), checked));
+    return false;
+  }
   // Before the segment is examined, its version as well: a damaged header must be reported as a CRC
   // error.
-  if (options_.crc && !check_crc(at(checked), crc32c({at(0), checked}))) return false;
+  if (options_.crc && !check_crc(at(checked), whole_crc(checked))) return false;
 
   if (foreign_version_) return refuse(*foreign_version_, true);
 

@@ -69,6 +69,8 @@ class Deframer {
   bool choose_phase();
   bool take_whole();
   bool take_direct();
+  void checksum_staged(std::size_t present);
+  [[nodiscard]] std::uint32_t whole_crc(std::size_t bytes);
   bool check_crc(const std::byte* stored, std::uint32_t computed);
   bool copy_out(std::uint32_t offset, Bytes payload);
   bool checksum_placed(Bytes placed);
@@ -89,7 +91,8 @@ class Deframer {
   // The header in segment_ has an unknown version. Raised when the segment is processed.
   TerminateRaised foreign_version_;
   SegmentSink::Course course_ = SegmentSink::Course::place;
-  Crc32c crc_;                       // of a direct FPDU, as far as it is placed
+  Crc32c crc_;                       // of a direct FPDU, as far as it is placed; or of summed_
+  std::size_t summed_ = 0;           // bytes of a staged FPDU that crc_ has
   std::uint32_t placed_ = 0;         // payload bytes of a direct FPDU that are placed
   bool bulk_ = false;                // the last payload was large, so the next is expected to be
   std::size_t bulk_head_bytes_ = 0;  // of such an FPDU: length field and DDP header
