@@ -364,11 +364,16 @@ void Engine::serve() {
     if (wait_leader_.has_leader()) {
       wait_leader_.stand_aside();
       if (deferred_ > 0) run_deferred();
+      // The leader may have taken its wake-up. A program that still wants it asks again.
+      (void)asked_aside_.take();
       continue;
     }
+    const bool left_some = dispatch_unattended(ready, all);
+    // Behind the dispatch, which takes the wake-up of a request that comes meanwhile: with a
+    // request that is made and not taken, no program could ask again.
     const bool asked = asked_aside_.take();
     if (ready.empty() && !asked) continue;
-    const bool left = dispatch_unattended(ready, all) || asked;
+    const bool left = left_some || asked;
     if (mode_ == ProgressMode::thread) continue;
     // Something was left to a polling application. If that is about to sleep instead, the next turn
     // serves everything.
