@@ -35,6 +35,9 @@ constexpr std::chrono::microseconds longest_stand_by{1000};
 // A program that polls now and then, and watches memory in between, needs the progress thread
 // without delay. How long that is assumed after it was seen.
 constexpr std::uint64_t eager_ns = 20'000'000;
+// How long the progress thread looks for more bulk data. The next part of it is there within some
+// 15 us; to wake the thread takes 20 and more, and takes the sender's time as well.
+constexpr std::uint64_t longer_look_ns = 50'000;
 
 bool contains(std::span<Pollable* const> targets, const Pollable* wanted) {
   return std::find(targets.begin(), targets.end(), wanted) != targets.end();
@@ -357,7 +360,7 @@ void Engine::serve() {
       watch_again(true);
     // What the kernel refuses to watch is tried again.
     const int longest_ms = left_.refused ? 1 : timeout_ms(deadline_ns);
-    const auto ready = epoll_.wait(events, exact_ ? 0 : longest_ms);
+    const auto ready = await_events(events, exact_ ? 0 : longest_ms);
     if (stopping_) return;
     // An application thread serves the descriptors already; two threads would wake up for each
     // event.
@@ -381,6 +384,19 @@ void Engine::serve() {
     // The longest tick bounds how late the thread notices that the application has stopped polling.
     tick = left ? std::min(tick * 2, longest_stand_by) : shortest_stand_by;
   }
+}
+
+// Each look leaves the processor to other threads that want it.
+std::span<const epoll_event> Engine::await_events(std::span<epoll_event> events, int longest_ms) {
+  if (more_expected_.load(std::memory_order_relaxed) && longest_ms != 0) {
+    more_expected_ = false;
+    const std::uint64_t end_ns = sys::now_ns() + longer_look_ns;
+    while (!stopping_ && sys::now_ns() < end_ns) {
+      if (const auto ready = epoll_.wait(events, 0); !ready.empty()) return ready;
+      sys::yield();
+    }
+  }
+  return epoll_.wait(events, longest_ms);
 }
 
 // epoll_wait(2) counts in milliseconds, ppoll(2) in nanoseconds.

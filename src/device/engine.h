@@ -149,6 +149,9 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   // ticks of the progress thread may end before it comes. With one that may be right away; with two
   // it is a whole tick at least, so a program that goes on in time is never interrupted for it.
   bool defer(const std::weak_ptr<Pollable>& target, bool waiting, std::uint32_t ticks = 1);
+  // Much has come in, so more is likely to follow sooner than a thread wakes up: the progress
+  // thread looks a little longer before it sleeps. To be called from on_ready().
+  void expect_more() { more_expected_.store(true, std::memory_order_relaxed); }
   // The deferred work is done. To be called once for each successful defer().
   void deferral_done() { deferred_.fetch_sub(1); }
   // An application thread comes back to wait() again and again, so deferred work leaves with it.
@@ -219,6 +222,8 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   void run_deferred();
   void run_deferred_of_tick();
   std::optional<Time> run_deadlines(int most);
+  [[nodiscard]] std::span<const epoll_event> await_events(std::span<epoll_event> events,
+                                                          int longest_ms);
   void wait_exactly(std::optional<Time> deadline_ns) const;
   [[nodiscard]] std::shared_ptr<Pollable> find(std::uint64_t token);
 
@@ -227,6 +232,7 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   std::size_t watcher_ = 0;  // its number there
   ProgressMode mode_;
   const bool exact_;
+  std::atomic<bool> more_expected_{false};
   EpollSet epoll_;
   EventFd wake_;
 

@@ -178,6 +178,17 @@ TEST(Engine, WhatMayWaitForATickIsDoneAsWell) {
   engine.deferral_done();
 }
 
+TEST(Engine, AThreadThatExpectsMoreTakesWhatComesAndSleepsInTheEnd) {
+  Engine engine(ProgressMode::automatic);
+  const auto bell = std::make_shared<Bell>();
+  const Watched watched(engine, bell);
+  for (int i = 1; i <= 100; ++i) {
+    engine.expect_more();
+    bell->ring();
+    bell->await_answers(i);
+  }
+}
+
 // Counts how often it was ready between two polls of the program.
 class Polled final : public Bell {
  public:

@@ -15,6 +15,9 @@
 namespace weft::device {
 namespace {
 
+// A read of as much is a part of a large message, or of many.
+constexpr std::size_t bulk_read_bytes = 32 * 1024;
+
 // The attribute is a lower bound (InfiniBand's RNR NAK timer), so a longer interval is within the
 // rule.
 std::uint64_t retry_timer_ns(std::uint8_t code) {
@@ -173,6 +176,7 @@ void StreamCarrier::receive_available() {
     // 0 is the end of the peer's stream.
     if (got <= 0) return on_receive_error(static_cast<int>(-got));
     heard_ = true;
+    if (static_cast<std::size_t>(got) >= bulk_read_bytes) driver_.engine.expect_more();
     recheck_faults(sys::tick_ns());
     connection_.received(static_cast<std::size_t>(got));
     // What came in may have begun or ended a wait for a receive.
