@@ -4,12 +4,16 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/futex.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <thread>
 #include <vector>
 
 #include "stream/flow_control.h"
@@ -258,7 +262,6 @@ TEST(SharedRing, ABellWakesWithoutAMessage) {
   EXPECT_FALSE(way.reader.wake().answered());
 }
 
-// The peer may place bytes before this side has noticed that the connection is established.
 // A writer that has seen a request, and is stopped before it answers, must not answer the next one,
 // for which it has nothing: the reader would not know of that bell.
 TEST(SharedRing, AnEarlierRequestIsNotAnsweredLate) {
@@ -273,22 +276,72 @@ TEST(SharedRing, AnEarlierRequestIsNotAnsweredLate) {
   EXPECT_TRUE(request.take_back_bell(flag));
 }
 
-// The peer may place bytes before this side has noticed that the connection is established.
-// A writer that has seen a request, and is stopped before it answers, must not answer the next one,
-// for which it has nothing: the reader would not know of that byte.
+// A number that one thread changes and another one waits for, which it does asleep: to yield gives
+// the processor away for a whole time slice where others want it.
+class Progress {
+ public:
+  // To look so often before sleep_while(), so that two threads that run at the same time meet.
+  static constexpr int looks = 20'000;
+  [[nodiscard]] std::uint32_t now() const { return now_; }
+  void set(std::uint32_t now) {
+    now_ = now;
+    if (sleeps_) syscall(SYS_futex, &now_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+  }
+  void sleep_while(std::uint32_t seen) {
+    sleeps_ = true;
+    syscall(SYS_futex, &now_, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
+    sleeps_ = false;
+  }
+
+ private:
+  std::atomic<std::uint32_t> now_{0};
+  std::atomic<bool> sleeps_{false};
+};
+
+// Gives the calling thread one of the processors that it may use, as long as this lives. Threads
+// that wake each other would share one otherwise, and never run at the same time.
+class OnProcessor {
+ public:
+  explicit OnProcessor(int number) {
+    sched_getaffinity(0, sizeof allowed_, &allowed_);
+    number %= CPU_COUNT(&allowed_);
+    std::size_t processor = 0;
+    while (!CPU_ISSET(processor, &allowed_) || number-- > 0) ++processor;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(processor, &one);
+    sched_setaffinity(0, sizeof one, &one);
+  }
+  ~OnProcessor() { sched_setaffinity(0, sizeof allowed_, &allowed_); }
+  OnProcessor(const OnProcessor&) = delete;
+  OnProcessor& operator=(const OnProcessor&) = delete;
+
+ private:
+  cpu_set_t allowed_{};
+};
+
+// The reader takes its requests back while the writer answers them: each bell must have been
+// reported to the reader, by the request that it answers, and none may be reported that was not
+// rung.
 TEST(SharedRing, EachBellThatIsRungIsCounted) {
-  constexpr std::uint64_t total = 100'000;
-  constexpr std::uint64_t ahead = 2;
-  std::atomic<std::uint64_t> taken{0};
+  constexpr std::uint32_t total = 100'000;
+  constexpr std::uint32_t ahead = 2;
+  Progress taken;
+  Progress published;
   std::array<int, 2> ends{};
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
   const Descriptor here(ends[0]);
   Direction way(4096, 4096, Descriptor(ends[1]));
   std::thread writer([&] {
-    for (std::uint64_t i = 0; i < total; ++i) {
-      while (i > taken + ahead) std::this_thread::yield();
+    const OnProcessor second(1);
+    for (std::uint32_t i = 0; i < total; ++i) {
+      int looks = 0;
+      for (std::uint32_t seen; i > (seen = taken.now()) + ahead;) {
+        if (++looks > Progress::looks) taken.sleep_while(seen);
+      }
       way.writer.publish(1);
       EXPECT_FALSE(way.writer.reader_waits());  // a bell, and no message
+      published.set(i + 1);
     }
   });
   std::uint64_t counted = 0;
@@ -298,13 +351,20 @@ TEST(SharedRing, EachBellThatIsRungIsCounted) {
     const ssize_t got = recv(here.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
     if (got > 0) rung += static_cast<std::uint64_t>(got);
   };
-  for (std::uint64_t received = 0; received < total;) {
+  const OnProcessor first(0);
+  int looks = 0;
+  for (std::uint32_t received = 0; received < total;) {
     way.reader.request_wake(WakeBy::bell);
-    const std::uint64_t left = way.reader.arrived();
-    if (left > 0) counted += way.reader.take_back_bell();
-    way.reader.count_received(static_cast<std::uint32_t>(left));
+    const auto left = static_cast<std::uint32_t>(way.reader.arrived());
+    if (left == 0) {
+      if (++looks > Progress::looks) published.sleep_while(received);
+      continue;
+    }
+    looks = 0;
+    counted += way.reader.take_back_bell();
+    way.reader.count_received(left);
     received += left;
-    taken = received;
+    taken.set(received);
     take_bells();
   }
   writer.join();
@@ -313,6 +373,7 @@ TEST(SharedRing, EachBellThatIsRungIsCounted) {
   EXPECT_EQ(rung, counted);
 }
 
+// The peer may place bytes before this side has noticed that the connection is established.
 TEST(SharedRing, BytesThatWereThereBeforeTheReaderCount) {
   Descriptor file;
   const RingMemory memory = RingMemory::make_shared(file_bytes(64), file);
