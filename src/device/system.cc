@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "base/duration.h"
+#include "base/fork_mark.h"
 #include "base/own_sockets.h"
 #include "base/simulated_kernel.h"
 #include "device/descriptor_floor.h"
@@ -451,8 +452,17 @@ std::size_t descriptor_limit() {
   return static_cast<std::size_t>(std::min<std::uint64_t>(limit.rlim_cur, SIZE_MAX));
 }
 
+// A system call in the first call of a thread, and of one that has called fork(2) in its child.
 int thread_id() {
-  return static_cast<int>(call(SYS_gettid));
+  struct Known {
+    std::uint64_t process = 0;
+    int number = 0;
+  };
+  constinit static thread_local Known known;
+  if (const std::uint64_t process = fork_mark(); known.process != process) {
+    known = {process, static_cast<int>(call(SYS_gettid))};
+  }
+  return known.number;
 }
 
 // Signal 0 checks for existence only.

@@ -1,12 +1,11 @@
 #include "interpose/accept_thread.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
 
+#include "base/fork_mark.h"
 #include "interpose/accept_queue.h"
 #include "interpose/process.h"
 #include "weft/error.hpp"
@@ -21,7 +20,7 @@ constexpr std::uint64_t requests_bit = std::uint64_t{1} << 62;
 
 constinit std::mutex making;
 constinit AcceptThread* accept_thread = nullptr;
-constinit std::atomic<pid_t> owner{0};
+constinit std::atomic<std::uint64_t> owner{0};  // its fork_mark()
 // Between the handlers of fork(2); null if the process does not listen.
 constinit AcceptThread* forking = nullptr;
 constinit thread_local bool in_accept_thread = false;
@@ -32,16 +31,16 @@ constinit thread_local bool in_accept_thread = false;
 // first listens.
 AcceptThread& AcceptThread::instance() {
   const std::lock_guard lock(making);
-  if (!accept_thread || owner != getpid()) {
+  if (!accept_thread || owner != fork_mark()) {
     accept_thread = new AcceptThread();  // never deleted: its thread runs to the very end
     start_thread([made = accept_thread] { made->run(); });
-    owner = getpid();
+    owner = fork_mark();
   }
   return *accept_thread;
 }
 
 std::vector<std::shared_ptr<AcceptQueue>> all_accept_queues() {
-  if (owner != getpid()) return {};
+  if (owner != fork_mark()) return {};
   return AcceptThread::instance().all();
 }
 
@@ -49,7 +48,7 @@ std::vector<std::shared_ptr<AcceptQueue>> all_accept_queues() {
 // processes release them afterwards.
 void accept_thread_before_fork() {
   making.lock();
-  forking = owner == getpid() ? accept_thread : nullptr;
+  forking = owner == fork_mark() ? accept_thread : nullptr;
   if (forking) {
     forking->arriving().before_fork();
     forking->offers().before_fork();

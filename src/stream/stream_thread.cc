@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -14,6 +13,7 @@
 
 #include "base/blocked_signals.h"
 #include "base/duration.h"
+#include "base/fork_mark.h"
 #include "base/simulated_kernel.h"
 #include "provider/shared.h"
 #include "weft/deadline.hpp"
@@ -74,10 +74,10 @@ StreamThread* StreamThread::existing() {
     return place ? static_cast<StreamThread*>(place->get()) : nullptr;
   }
   StreamThread* const thread = the_thread;
-  return thread && thread->owner_ == getpid() ? thread : nullptr;
+  return thread && thread->owner_ == fork_mark() ? thread : nullptr;
 }
 
-StreamThread::StreamThread() : owner_(getpid()) {
+StreamThread::StreamThread() : owner_(fork_mark()) {
   if (!epoll_.valid() || !wake_.valid()) {
     throw Error(errno, "cannot create the descriptors of the stream thread");
   }

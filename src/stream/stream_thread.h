@@ -9,8 +9,6 @@
 // creates its own; streams that it inherited from the parent do not work there.
 #pragma once
 
-#include <sys/types.h>
-
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -83,7 +81,7 @@ class StreamThread final : private WaitLoop {
   [[nodiscard]] int sleep(std::span<pollfd> entries, std::optional<Time> until,
                           const sigset_t* mask) override;
 
-  const pid_t owner_;
+  const std::uint64_t owner_;  // fork_mark()
   EpollSet epoll_;
   weft::EventFd wake_;  // an earlier time was added
   WaitLeader wait_leader_;
