@@ -1,7 +1,11 @@
 #include "device/route.h"
 
+#include <netinet/in.h>
+
+#include <atomic>
 #include <cstdint>
 
+#include "base/simulated_kernel.h"
 #include "device/addresses.h"
 #include "device/system.h"
 
@@ -12,10 +16,8 @@ const sockaddr* generic(const sockaddr_storage& address) {
   return reinterpret_cast<const sockaddr*>(&address);
 }
 
-}  // namespace
-
 // Connects a datagram socket, which sends nothing but consults the routing table.
-int choose_source(const sockaddr_storage& destination, sockaddr_storage& source) {
+int ask_for_source(const sockaddr_storage& destination, sockaddr_storage& source) {
   sys::Descriptor probe(sys::socket(destination.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!probe.valid()) return -probe.release();
   // Checks at the same time that the address belongs to this host: EADDRNOTAVAIL otherwise.
@@ -33,6 +35,43 @@ int choose_source(const sockaddr_storage& destination, sockaddr_storage& source)
   sys::local_address(probe.get(), &source);
   set_port(source, 0);
   return 0;
+}
+
+// 127.0.0.1 and ::1.
+bool is_the_loopback_address(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET) {
+    const auto& ipv4 = reinterpret_cast<const sockaddr_in&>(address);
+    return ipv4.sin_addr.s_addr == htonl(INADDR_LOOPBACK);
+  }
+  const auto& ipv6 = reinterpret_cast<const sockaddr_in6&>(address);
+  return address.ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&ipv6.sin6_addr);
+}
+
+// Whether the kernel has named each of them as its own source. It does so while the interface is
+// up, which no program takes down, so it is asked once.
+struct OwnSources {
+  std::atomic<bool> ipv4{false};
+  std::atomic<bool> ipv6{false};
+};
+constinit OwnSources own_sources;
+
+}  // namespace
+
+int choose_source(const sockaddr_storage& destination, sockaddr_storage& source) {
+  if (source.ss_family != AF_UNSPEC || !is_the_loopback_address(destination)) {
+    return ask_for_source(destination, source);
+  }
+  auto& known = destination.ss_family == AF_INET ? own_sources.ipv4 : own_sources.ipv6;
+  if (!SimulatedKernel::current() && known.load(std::memory_order_relaxed)) {
+    source = destination;
+    set_port(source, 0);
+    return 0;
+  }
+  const int failed = ask_for_source(destination, source);
+  if (failed == 0 && !SimulatedKernel::current() && same_host_address(source, destination)) {
+    known = true;
+  }
+  return failed;
 }
 
 }  // namespace weft::device
