@@ -60,7 +60,7 @@ void Socket::note_epoll_set() {
   in_epoll_set_ = true;
 }
 
-// It is shown as not writable until the stream reports its readiness to changed().
+// watch() reports its readiness to changed() before the program knows the socket.
 std::shared_ptr<Socket> Socket::accepted(InheritedOptions inherited, AcceptedStream client,
                                          int type, int& visible) {
   auto made = std::make_shared<Socket>(std::move(inherited), std::move(client.pair), type, visible);
@@ -70,7 +70,6 @@ std::shared_ptr<Socket> Socket::accepted(InheritedOptions inherited, AcceptedStr
   made->names_.peer = parse_address(made->stream_->peer_address(), made->kernel_.family());
   made->phase_ = Phase::connected;
   made->connect_.reported = true;
-  made->visible_.set_writable(false);
   made->stream_->watch(made.get());
   return made;
 }

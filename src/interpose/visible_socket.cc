@@ -40,7 +40,6 @@ HiddenPair::HiddenPair() {
   }
   visible_end = move_high(Descriptor(ends[0]));
   hidden_end = move_high(Descriptor(ends[1]));
-  set_buffer(visible_end.get(), least_buffer_bytes);
 }
 
 VisibleSocket::VisibleSocket(HiddenPair pair, int type, int& visible)
@@ -59,7 +58,6 @@ VisibleSocket::VisibleSocket(int type, int& visible) {
   Descriptor visible_end(ends[0]);
   hidden_end_ = move_high(Descriptor(ends[1]));
   visible_copy_ = copy_high(visible_end.get());
-  set_buffer(visible_end.get(), least_buffer_bytes);
   visible = visible_end.release();
 }
 
@@ -123,6 +121,7 @@ void VisibleSocket::set_writable(bool writable) {
     drain_filler();
     return;
   }
+  set_buffer(visible_copy_.get(), least_buffer_bytes);
   static constexpr std::array<char, filler_bytes> filler{};
   do {
     if (next::send(visible_copy_.get(), filler.data(), filler.size(), MSG_DONTWAIT | MSG_NOSIGNAL) <
