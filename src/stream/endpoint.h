@@ -108,6 +108,7 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
   void check_idle_rings();
   void plan_idle_check();
   void arm();
+  [[nodiscard]] bool take_completion_event();
   [[nodiscard]] bool needs_thread() const;
   [[nodiscard]] WakeBy wake_for_bytes() const;
   // Each call ends with this: it arms the queue where needed and notifies the observers.

@@ -150,6 +150,14 @@ void Endpoint::arm() {
   }
 }
 
+// Returns whether there was one. A queue that is not armed raises none, and one that is armed
+// raises one, so no system call looks for more.
+bool Endpoint::take_completion_event() {
+  if (!armed_ || !channel_.transport().channel().wait(Deadline::now())) return false;
+  armed_ = false;
+  return true;
+}
+
 // Called by the stream thread, or by a thread that leads. Must not throw: an error breaks this
 // stream only.
 void Endpoint::on_io() noexcept {
@@ -157,13 +165,10 @@ void Endpoint::on_io() noexcept {
   // close() has removed this stream from the thread.
   if (!registration_) return;  // closed while this thread was on its way here
   try {
-    // Takes all events of the channel first: one look at the queue serves them all, and the queue
-    // is not armed any more.
-    while (channel_.has_transport() && channel_.transport().channel().wait(Deadline::now())) {
-      armed_ = false;
-    }
+    const bool completed = take_completion_event();
     process();
-    process_connection_events();
+    // While it is open, a connection event that has come as well makes the thread call again.
+    if (!completed || connector_.phase() != Phase::open) process_connection_events();
     check_keepalive();
     check_idle_rings();
     leave();
