@@ -140,7 +140,7 @@ class Doctor(unittest.TestCase):
         for options in (["--serve", "--peer", "::1"], ["--port", "0"], ["--port", "x"], ["--pear"]):
             done = doctor(*options)
             self.assertEqual(done.returncode, 2, options)
-            self.assertIn("weft --help", done.stderr)
+            self.assertIn("weft doctor --help", done.stderr)
 
 
 def free_port():
