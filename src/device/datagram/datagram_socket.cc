@@ -61,11 +61,10 @@ int DatagramSocket::open(Engine& engine, const Plan& plan, std::shared_ptr<Datag
   if (failed != 0) return -failed;
   sys::local_address(fd.get(), &address);
   std::shared_ptr<DatagramSocket> opened(new DatagramSocket(engine, plan, address, std::move(fd)));
-  // A packet may be there already, and what it is delivered to sends by `made`.
-  const std::lock_guard lock(opened->receiving_);
   opened->token_ = engine.watch(opened->fd_.get(), EPOLLIN, opened);
   if (opened->token_ == 0) return ENOMEM;
   made = std::move(opened);
+  made->opened_.store(true, std::memory_order_release);
   return 0;
 }
 
@@ -124,7 +123,10 @@ void DatagramSocket::room_available() {
   }
 }
 
+// A packet may be there before open() is done, and what it is delivered to sends by `made`. It stays
+// in the socket, so that it is reported again.
 void DatagramSocket::on_ready(std::uint32_t events) {
+  if (!opened_.load(std::memory_order_acquire)) return sys::yield();
   if (events & EPOLLOUT) room_available();
   const std::lock_guard lock(receiving_);
   receive_available();

@@ -3,6 +3,7 @@
 // each packet are known.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -82,6 +83,7 @@ class DatagramSocket final : public Pollable, public std::enable_shared_from_thi
   const Arrived arrived_;
   sys::Descriptor fd_;
   std::uint64_t token_ = 0;
+  std::atomic<bool> opened_{false};  // open() is done
 
   std::unique_ptr<DatagramLink> link_out_;  // null: no link
   std::unique_ptr<DatagramLink> link_in_;
