@@ -123,8 +123,8 @@ void DatagramSocket::room_available() {
   }
 }
 
-// A packet may be there before open() is done, and what it is delivered to sends by `made`. It stays
-// in the socket, so that it is reported again.
+// A packet may be there before open() is done, and what it is delivered to sends by `made`. It
+// stays in the socket, so that it is reported again.
 void DatagramSocket::on_ready(std::uint32_t events) {
   if (!opened_.load(std::memory_order_acquire)) return sys::yield();
   if (events & EPOLLOUT) room_available();
