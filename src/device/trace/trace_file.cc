@@ -155,18 +155,18 @@ void TraceFile::store(char* to, std::string_view text) {
   if (writable_ && !guarded_store(to, text.data(), text.size())) writable_ = false;
 }
 
-// The new part is filled with spaces, which may follow a JSON text.
+// The new part is filled with spaces, which may follow a JSON text. They are written as the file
+// grows: a process that is killed meanwhile leaves no zero bytes. Without space on the disk, a
+// store into the mapping would raise SIGBUS, and write(2) reports that.
 bool TraceFile::extend(std::uint64_t bytes) {
   const std::uint64_t wanted = (size_bytes_ + bytes + step_bytes - 1) / step_bytes * step_bytes;
   if (wanted > limit_bytes_) return false;
-  // Without space on the disk, a store into the mapping would raise SIGBUS.
-  const int failed = posix_fallocate(file_.get(), static_cast<off_t>(size_bytes_),
-                                     static_cast<off_t>(wanted - size_bytes_));
-  if (failed != 0) {
-    errno = failed;
-    return false;
+  const std::string spaces(wanted - size_bytes_, ' ');
+  for (std::uint64_t at = size_bytes_; at < wanted;) {
+    const auto done = pwrite(file_.get(), spaces.data(), wanted - at, static_cast<off_t>(at));
+    if (done < 0 && errno != EINTR) return false;
+    at += static_cast<std::uint64_t>(std::max<ssize_t>(done, 0));
   }
-  store(memory_ + size_bytes_, std::string(wanted - size_bytes_, ' '));
   size_bytes_ = wanted;
   return true;
 }
