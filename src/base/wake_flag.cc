@@ -9,7 +9,8 @@
 
 namespace weft {
 
-// The kernel sleeps only while the word still says that nobody has set the flag.
+// The thread announces that it waits, and the kernel compares the word again before the thread
+// sleeps: a set() in between is not missed.
 bool WakeFlag::sleep(std::chrono::nanoseconds longest) {
   std::uint32_t before = is_clear;
   if (state_.compare_exchange_strong(before, awaited, std::memory_order_acq_rel)) {

@@ -50,7 +50,7 @@ class Sender {
     message.msg_namelen = sizeof(sockaddr_in);
     message.msg_iov = &piece;
     message.msg_iovlen = 1;
-    // Also while nobody listens: that is an error of the next call only.
+    // Packets are lost while the port is closed.
     while (!stopping_) {
       if (wanted) (void)sys::send_message(fd.get(), message);
     }

@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <thread>
 
 #include "device/local/inbox.h"
+#include "device/local/same_host_test.h"
 #include "device/pair_fixture.h"
 
 namespace weft::device {
@@ -14,11 +14,8 @@ namespace {
 
 constexpr std::size_t size = 64;
 
-class FullRing : public testing::Test {
+class FullRing : public SameHostTest {
  protected:
-  void SetUp() override { setenv("WEFT_TEST_CARRIER", "local", 1); }
-  void TearDown() override { unsetenv("WEFT_TEST_CARRIER"); }
-
   static PairOptions many() {
     PairOptions options;
     options.ends.completions = 16384;
@@ -27,13 +24,6 @@ class FullRing : public testing::Test {
     options.hold_bytes = 1 << 16;
     options.weft_peers = true;
     return options;
-  }
-  // The connection is there, and the receiver is not woken by the next message any more.
-  static void exchange_one(Pair& pair, Buffer& source, Buffer& target) {
-    ASSERT_EQ(pair.b.post_receive(1, {target.sge(0, size)}), 0);
-    ASSERT_EQ(pair.a.send(1, {source.sge(0, size)}), 0);
-    EXPECT_EQ(pair.b.await().status, IBV_WC_SUCCESS);
-    EXPECT_EQ(pair.a.await().status, IBV_WC_SUCCESS);
   }
 };
 

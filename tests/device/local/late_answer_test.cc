@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <string>
 #include <thread>
 
+#include "device/local/same_host_test.h"
 #include "device/pair_fixture.h"
 
 namespace weft::device {
@@ -16,11 +16,7 @@ std::string carrier_of(End& end) {
   return std::string(end.queue_pair->carrier_note().name);
 }
 
-class LateAnswer : public testing::Test {
- protected:
-  void SetUp() override { setenv("WEFT_TEST_CARRIER", "local", 1); }
-  void TearDown() override { unsetenv("WEFT_TEST_CARRIER"); }
-};
+class LateAnswer : public SameHostTest {};
 
 // An active end hears nothing where another program listens on the same port of another address, so
 // it waits for a second. The passive end knows that its peer is there.

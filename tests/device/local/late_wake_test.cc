@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "device/local/inbox.h"
+#include "device/local/same_host_test.h"
 #include "device/pair_fixture.h"
 
 namespace weft::device {
@@ -69,11 +69,7 @@ bool wake_ups_are_read() {
   return true;
 }
 
-class LateWakeUp : public testing::Test {
- protected:
-  void SetUp() override { setenv("WEFT_TEST_CARRIER", "local", 1); }
-  void TearDown() override { unsetenv("WEFT_TEST_CARRIER"); }
-};
+class LateWakeUp : public SameHostTest {};
 
 PairOptions with_channels() {
   PairOptions options;

@@ -1,21 +1,17 @@
 // A program that polls a completion queue of many queue pairs whose peers are on the same host.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "device/local/same_host_test.h"
 #include "device/pair_fixture.h"
 
 namespace weft::device {
 namespace {
 
-class PolledCrowd : public testing::Test {
- protected:
-  void SetUp() override { setenv("WEFT_TEST_CARRIER", "local", 1); }
-  void TearDown() override { unsetenv("WEFT_TEST_CARRIER"); }
-};
+class PolledCrowd : public SameHostTest {};
 
 // One more queue pair at this end, on its completion queue.
 std::shared_ptr<QueuePair> one_more(End& end) {

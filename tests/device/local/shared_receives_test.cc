@@ -4,10 +4,10 @@
 #include <poll.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <string>
 #include <thread>
 
+#include "device/local/same_host_test.h"
 #include "device/pair_fixture.h"
 
 namespace weft::device {
@@ -15,29 +15,14 @@ namespace {
 
 constexpr std::size_t size = 64;
 
-class SharedReceivesHere : public testing::Test {
+class SharedReceivesHere : public SameHostTest {
  protected:
-  void SetUp() override { setenv("WEFT_TEST_CARRIER", "local", 1); }
-  void TearDown() override { unsetenv("WEFT_TEST_CARRIER"); }
-
   static PairOptions shared() {
     PairOptions options;
     options.ends.shared_receives = true;
     options.hold_bytes = 1 << 16;
     options.weft_peers = true;
     return options;
-  }
-  static void expect_success(End& end, std::uint64_t wr_id) {
-    const ibv_wc completion = end.await();
-    EXPECT_EQ(completion.status, IBV_WC_SUCCESS) << wr_id;
-    EXPECT_EQ(completion.wr_id, wr_id);
-  }
-  // The connection has left TCP then.
-  static void exchange_one(Pair& pair, Buffer& source, Buffer& target) {
-    ASSERT_EQ(pair.b.post_receive(7, {target.sge(0, size)}), 0);
-    ASSERT_EQ(pair.a.send(7, {source.sge(0, size)}), 0);
-    expect_success(pair.b, 7);
-    expect_success(pair.a, 7);
   }
   static int immediate(End& end, ibv_wr_opcode opcode, std::vector<ibv_sge> slices,
                        const Buffer* target = nullptr) {
