@@ -47,8 +47,9 @@ bool is_the_loopback_address(const sockaddr_storage& address) {
   return address.ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&ipv6.sin6_addr);
 }
 
-// Whether the kernel has named each of them as its own source. It does so while the interface is
-// up, which no program takes down, so it is asked once.
+// Whether the kernel has named each of them as its own source, which it does while the interface is
+// up. It is asked once, because that hardly ever changes. Where it does, as in a new network
+// namespace, the next connection fails instead of the look-up of its address.
 struct OwnSources {
   std::atomic<bool> ipv4{false};
   std::atomic<bool> ipv6{false};

@@ -121,7 +121,7 @@ void VisibleSocket::set_writable(bool writable) {
     drain_filler();
     return;
   }
-  set_buffer(visible_copy_.get(), least_buffer_bytes);
+  if (!std::exchange(has_small_buffer_, true)) set_buffer(visible_copy_.get(), least_buffer_bytes);
   static constexpr std::array<char, filler_bytes> filler{};
   do {
     if (next::send(visible_copy_.get(), filler.data(), filler.size(), MSG_DONTWAIT | MSG_NOSIGNAL) <

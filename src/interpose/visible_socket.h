@@ -78,7 +78,8 @@ class VisibleSocket {
   std::uint64_t unread_ = 0;  // bytes that are in the program's end, or will be at once
   bool readable_ = false;
   bool writable_ = true;
-  bool broken_ = false;  // nothing can be shown any more
+  bool has_small_buffer_ = false;  // the program's end, as soon as it was not writable
+  bool broken_ = false;            // nothing can be shown any more
   bool ended_ = false;
 };
 

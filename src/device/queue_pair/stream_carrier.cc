@@ -15,8 +15,8 @@
 namespace weft::device {
 namespace {
 
-// A read of as much is a part of a large message, or of many.
-constexpr std::size_t bulk_read_bytes = 32 * 1024;
+// As much in one turn is a part of a large message, or many messages.
+constexpr std::size_t bulk_bytes = 32 * 1024;
 
 // The attribute is a lower bound (InfiniBand's RNR NAK timer), so a longer interval is within the
 // rule.
@@ -110,7 +110,7 @@ void StreamCarrier::receives_posted(QueuePairLock& lock) {
 void StreamCarrier::drive(Occasion occasion, QueuePairLock& lock) {
   switch (occasion) {
     case Occasion::ready:
-      receive_available();
+      if (receive_available() >= bulk_bytes) driver_.engine.expect_more();
       connection_.rest();
       return StreamCarrier::advance(lock);
     case Occasion::polled:
@@ -163,28 +163,33 @@ void StreamCarrier::set_alarm() {
 
 // --- The socket ----------------------------------------------------------------------------------
 
-void StreamCarrier::receive_available() {
+std::size_t StreamCarrier::receive_available() {
+  std::size_t all = 0;
   // Bounded, so that one busy stream does not keep the others waiting. What is left is reported
   // again by epoll, which is level-triggered here.
   for (int i = 0; i < limits::reads_per_turn; ++i) {
     planned_.clear();
     connection_.plan_receive(planned_);
-    if (planned_.empty()) return;
+    if (planned_.empty()) break;
     std::size_t room = 0;
     for (const auto& piece : planned_) room += piece.iov_len;
     const auto got = socket_.receive(planned_);
     // 0 is the end of the peer's stream.
-    if (got <= 0) return on_receive_error(static_cast<int>(-got));
+    if (got <= 0) {
+      on_receive_error(static_cast<int>(-got));
+      break;
+    }
     heard_ = true;
-    if (static_cast<std::size_t>(got) >= bulk_read_bytes) driver_.engine.expect_more();
+    all += static_cast<std::size_t>(got);
     recheck_faults(sys::tick_ns());
     connection_.received(static_cast<std::size_t>(got));
     // What came in may have begun or ended a wait for a receive.
     if (connection_.clock_needed()) connection_.on_time(sys::now_ns());
     // A short read has emptied the socket. Asking again would cost a system call that returns
     // EAGAIN.
-    if (static_cast<std::size_t>(got) < room) return;
+    if (static_cast<std::size_t>(got) < room) break;
   }
+  return all;
 }
 
 // An error that is not named here means that TCP has lost the connection.

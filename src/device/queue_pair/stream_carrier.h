@@ -104,7 +104,7 @@ class StreamCarrier : public Carrier, private iwarp::Host {
   [[nodiscard]] virtual bool silenced(std::uint64_t /*timeout_ns*/) const { return false; }
   // The carrier stops. Adds to `rest` what is still to be sent; true: the socket is done with.
   [[nodiscard]] virtual bool end_shaping(std::vector<std::byte>& /*rest*/) { return false; }
-  void receive_available();
+  std::size_t receive_available();  // returns how many bytes have come in
   void send_available();
   void lose_stream(int error);
   // Whether the engine watches the socket.
