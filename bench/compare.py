@@ -300,6 +300,14 @@ def crowd_rows(bench):
         yield Row(f"{place}, writes of 8 B to all queue pairs in turn", "per second", True,
                   "with 100 queue pairs", bench.crowd("write-rate", 100, same_host=same_host),
                   {f"with {count}": bench.crowd("write-rate", count, same_host=same_host)})
+    # What the kernel's sockets alone lose with their number, and what Weft has of that.
+    yield Row("raw TCP, 8 B and an answer on all connections in turn", "per second", True,
+              "with 100 connections", bench.limit("tcp-turn-rate", 8, 100),
+              {f"with {count}": bench.limit("tcp-turn-rate", 8, count),
+               "Weft writes over TCP, 100": bench.crowd("write-rate", 100, same_host=False)})
+    yield Row(f"writes of 8 B to {count} queue pairs in turn", "per second", True,
+              f"raw TCP, {count} connections", bench.limit("tcp-turn-rate", 8, count),
+              {"Weft, over TCP": bench.crowd("write-rate", count, same_host=False)})
 
 
 SIZES = (8, 64, 512, 4096, 32768, 262_144, 1 << 20)

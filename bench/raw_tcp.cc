@@ -1,9 +1,13 @@
 #include "raw_tcp.h"
 
 #include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
+#include <functional>
 #include <stdexcept>
 #include <vector>
 
@@ -85,42 +89,124 @@ double raw_rate(std::size_t bytes, int messages) {
       });
 }
 
+namespace {
+
+sockaddr_in loopback(in_port_t port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = port;
+  return address;
+}
+
+// Makes `count` connections to the port that the other process says.
+std::vector<sys::Descriptor> connect_many(const Lines& lines, int count) {
+  const sockaddr_in to = loopback(static_cast<in_port_t>(lines.receive_value()));
+  std::vector<sys::Descriptor> open;
+  for (int i = 0; i < count; ++i) {
+    open.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (::connect(open.back().get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) {
+      throw std::runtime_error("cannot connect");
+    }
+  }
+  return open;
+}
+
+std::vector<sys::Descriptor> accept_many(const Lines& lines, int count) {
+  const sys::Descriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in own = loopback(0);
+  socklen_t bytes = sizeof own;
+  if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&own), bytes) != 0 ||
+      ::listen(listener.get(), SOMAXCONN) != 0 ||
+      ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&own), &bytes) != 0) {
+    throw std::runtime_error("cannot listen");
+  }
+  lines.send_value(own.sin_port);
+  std::vector<sys::Descriptor> open;
+  for (int i = 0; i < count; ++i) {
+    open.emplace_back(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  }
+  return open;
+}
+
+// One epoll set of all connections, which tells the ones that have bytes.
+class Readable {
+ public:
+  explicit Readable(const std::vector<sys::Descriptor>& sockets)
+      : set_(::epoll_create1(EPOLL_CLOEXEC)) {
+    for (const auto& one : sockets) {
+      epoll_event event{};
+      event.events = EPOLLIN;
+      event.data.fd = one.get();
+      const int on = 1;
+      (void)::setsockopt(one.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+      if (::epoll_ctl(set_.get(), EPOLL_CTL_ADD, one.get(), &event) != 0) {
+        throw std::runtime_error("cannot watch a socket");
+      }
+    }
+  }
+  // Takes `bytes` bytes from each socket that has some, and calls `then` with it.
+  int take(std::size_t bytes, const std::function<void(int)>& then) {
+    std::array<epoll_event, 64> ready;
+    const int found = ::epoll_wait(set_.get(), ready.data(), static_cast<int>(ready.size()), 0);
+    for (int i = 0; i < found; ++i) {
+      const int fd = ready[static_cast<std::size_t>(i)].data.fd;
+      receive_all(fd, data_.data(), bytes);
+      then(fd);
+    }
+    return std::max(0, found);
+  }
+
+ private:
+  sys::Descriptor set_;
+  std::array<std::uint8_t, 64> data_{};
+};
+
+constexpr std::size_t small = 8;
+constexpr int under_way = 2048;
+
+}  // namespace
+
 double raw_connect_rate(int connections) {
   return run_pair(
       [=](Lines lines) {
-        sockaddr_in to{};
-        to.sin_family = AF_INET;
-        to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        to.sin_port = static_cast<in_port_t>(lines.receive_value());
-        std::vector<sys::Descriptor> open;
         const std::uint64_t start = sys::now_ns();
-        for (int i = 0; i < connections; ++i) {
-          open.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-          if (::connect(open.back().get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) !=
-              0) {
-            throw std::runtime_error("cannot connect");
-          }
-        }
+        const auto open = connect_many(lines, connections);
         (void)lines.receive_value();
         return connections / seconds_since(start);
       },
       [=](Lines lines) {
-        const sys::Descriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-        sockaddr_in own{};
-        own.sin_family = AF_INET;
-        own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        socklen_t bytes = sizeof own;
-        if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&own), bytes) != 0 ||
-            ::listen(listener.get(), SOMAXCONN) != 0 ||
-            ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&own), &bytes) != 0) {
-          throw std::runtime_error("cannot listen");
-        }
-        lines.send_value(own.sin_port);
-        std::vector<sys::Descriptor> open;
-        for (int i = 0; i < connections; ++i) {
-          open.emplace_back(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-        }
+        const auto open = accept_many(lines, connections);
         lines.send_value(1);
+      });
+}
+
+double raw_turn_rate(int connections, int messages) {
+  const int turns = std::max(1, messages / connections);
+  return run_pair(
+      [=](Lines lines) {
+        const auto open = connect_many(lines, connections);
+        Readable readable(open);
+        std::array<std::uint8_t, small> data{};
+        const std::uint64_t start = sys::now_ns();
+        for (int turn = 0; turn < turns; ++turn) {
+          int waiting = 0;
+          for (std::size_t i = 0; i < open.size(); ++i) {
+            send_all(open[i].get(), data.data(), small);
+            const bool last = i + 1 == open.size();
+            if (++waiting < under_way && !last) continue;
+            while (waiting > 0) waiting -= readable.take(small, [](int) {});
+          }
+        }
+        return turns * static_cast<double>(connections) / seconds_since(start);
+      },
+      [=](Lines lines) {
+        const auto open = accept_many(lines, connections);
+        Readable readable(open);
+        std::array<std::uint8_t, small> data{};
+        for (int left = turns * connections; left > 0;) {
+          left -= readable.take(small, [&](int fd) { send_all(fd, data.data(), small); });
+        }
       });
 }
 

@@ -14,5 +14,8 @@ double raw_latency(std::size_t bytes, int iterations);
 double raw_rate(std::size_t bytes, int messages);
 // TCP connections per second that one process makes and the other one accepts, and that stay open.
 double raw_connect_rate(int connections);
+// Messages of eight bytes per second that go to `connections` connections in turn, each of which
+// answers with eight bytes. At most 2 048 are under way; both sides poll an epoll set.
+double raw_turn_rate(int connections, int messages);
 
 }  // namespace weft::bench

@@ -118,6 +118,7 @@ const std::map<std::string, Measure>& measures() {
       {"vm-write-rate", vm_write_rate},
       {"copy-rate", copy_rate},
       {"tcp-connect-rate", [](std::size_t, int count) { return raw_connect_rate(count); }},
+      {"tcp-turn-rate", [](std::size_t, int count) { return raw_turn_rate(count, 400'000); }},
   };
   return all;
 }

@@ -100,8 +100,10 @@ void CongestionFindings::report(const Ports::value_type& at) {
     sentence += " met congestion later.";
   }
   std::ranges::sort(stamps, {}, &Stamp::frame);
-  const auto same = std::ranges::unique(stamps, {}, &Stamp::frame);
-  stamps.erase(same.begin(), same.end());
+  stamps.erase(
+      std::unique(stamps.begin(), stamps.end(),
+                  [](const Stamp& one, const Stamp& other) { return one.frame == other.frame; }),
+      stamps.end());
   if (stamps.size() > max_frames) stamps.resize(max_frames);
   sink_->on_finding(
       {finding::congested_port, port.connections.begin()->first, std::move(sentence), stamps});
