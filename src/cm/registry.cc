@@ -128,9 +128,9 @@ void Registry::remove(Channel* channel) {
   last.push_back(std::move(found->second));
   channels_.erase(found);
   const auto read =
-      std::ranges::partition(last, [](const auto& it) { return !it->is_being_read(); });
-  still_read_.assign(read.begin(), read.end());
-  last.erase(read.begin(), read.end());
+      std::partition(last.begin(), last.end(), [](const auto& it) { return !it->is_being_read(); });
+  still_read_.assign(read, last.end());
+  last.erase(read, last.end());
 }
 
 void Registry::add(const std::shared_ptr<Identifier>& identifier) {

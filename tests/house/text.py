@@ -1,5 +1,6 @@
 """The text of the files: line length, tabs, #pragma once, TODO with a reason, no private paths; in
-src/ no random numbers but the kernel's, and no environment but by secure_getenv(3)."""
+src/ no random numbers but the kernel's, no environment but by secure_getenv(3), and nothing that
+the compiler of the fuzz targets refuses."""
 
 import re
 import sys
@@ -21,6 +22,11 @@ OTHER_RANDOM = re.compile(r"\b(?:mt19937|random_device|default_random_engine|min
 # A set-user-ID program must not follow its caller's environment. The program weft has no more
 # rights than its caller.
 ANY_CALLERS_ENVIRONMENT = re.compile(r"(?<!secure_)\bgetenv\(")
+
+# Algorithms that return a std::ranges::subrange: clang 14, which builds the fuzz targets, does not
+# compile that class of libstdc++ 12.
+SUBRANGE = re.compile(r"\branges::(?:(?:stable_)?partition|unique|remove(?:_if)?|rotate|search"
+                      r"|search_n|equal_range|find_end|subrange)\(")
 
 
 def is_script(path):
@@ -47,6 +53,9 @@ def check(report, path):
         if (code and "src" in path.parts and "cli" not in path.parts
                 and ANY_CALLERS_ENVIRONMENT.search(line)):
             report.fail(path, number, "the environment of any caller; use secure_getenv(3)")
+        if code and "src" in path.parts and SUBRANGE.search(line):
+            report.fail(path, number, "clang 14 does not compile it; use the algorithm of "
+                                      "namespace std")
         if path.parent.name != "house" and TODO.search(line):
             report.fail(path, number, "a TODO without a reason; write `TODO: what is missing and "
                                       "why`")

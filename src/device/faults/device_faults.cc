@@ -110,10 +110,11 @@ void DeviceFaults::on_deadline() {
     const std::uint64_t open_ns = sys::now_ns() - started_ns_;
     // One call may find several events due, and another none, because each event has a call of its
     // own.
-    const auto later = std::ranges::stable_partition(
-        events_, [open_ns](const auto& event) { return event.after_ns <= open_ns; });
-    due.assign(events_.begin(), later.begin());
-    events_.erase(events_.begin(), later.begin());
+    const auto later =
+        std::stable_partition(events_.begin(), events_.end(),
+                              [open_ns](const auto& event) { return event.after_ns <= open_ns; });
+    due.assign(events_.begin(), later);
+    events_.erase(events_.begin(), later);
   }
   std::ranges::stable_sort(due, {}, &faults::Plan::Event::after_ns);
   // The events are raised without the lock of this object: Device::raise() takes the device's lock.
