@@ -190,6 +190,15 @@ std::shared_ptr<Pollable> Engine::find(std::uint64_t token) {
   return slots_[index].target;
 }
 
+// The target of the event behind `current`, whose handling covers the time that it takes.
+void Engine::prefetch_next(std::span<const epoll_event> events, const epoll_event& current) {
+  const epoll_event* const next = &current + 1;
+  if (next == events.data() + events.size()) return;
+  const std::lock_guard lock(mutex_);
+  const std::size_t index = index_of(next->data.u64);
+  if (index < slots_.size() && slots_[index].target) slots_[index].target->prefetch();
+}
+
 void Engine::call_at(std::uint64_t deadline_ns, const std::shared_ptr<Pollable>& target) {
   bool first = false;
   {
@@ -252,7 +261,9 @@ bool Engine::poll(std::span<Pollable* const> driven) {
   std::array<epoll_event, batch> events;
   const bool alone = mode_ == ProgressMode::manual;
   bool found = false;
-  for (const auto& event : epoll_.wait(events, 0)) {
+  const auto ready = epoll_.wait(events, 0);
+  for (const auto& event : ready) {
+    prefetch_next(ready, event);
     if (event.data.u64 == wake_token) {
       // The wake-up is for the progress thread, which could miss a deadline without it.
       if (alone) wake_.drain();
@@ -408,6 +419,7 @@ void Engine::wait_exactly(std::optional<Time> deadline_ns) const {
 bool Engine::dispatch_unattended(std::span<const epoll_event> events, bool all) {
   bool left = false;
   for (const auto& event : events) {
+    prefetch_next(events, event);
     if (event.data.u64 == wake_token) {
       wake_.drain();
       continue;

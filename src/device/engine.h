@@ -54,6 +54,8 @@ class Pollable {
   virtual void on_deadline() {}
   // The work that was deferred with Engine::defer() is due now.
   virtual void on_deferred() {}
+  // One of the calls above will follow soon.
+  virtual void prefetch() const {}
 
   // Exists while an application thread drives this object. That may take longer than the progress
   // thread's tick, and the progress thread does not interfere meanwhile.
@@ -139,6 +141,13 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   // ready, unless another application thread waits already. Returns the number of entries, 0 or
   // -errno.
   int wait(std::span<pollfd> entries, std::optional<std::uint64_t> until_ns, const sigset_t* mask);
+  // To be called before work on `target` that the application asked for: prefetches its memory
+  // where the last such work was on another object.
+  void turn_to(const Pollable& target) {
+    if (last_target_.load(std::memory_order_relaxed) == &target) return;
+    last_target_.store(&target, std::memory_order_relaxed);
+    target.prefetch();
+  }
   // An application thread is about to block on an event, so the progress thread must listen.
   void expect_sleep();
 
@@ -226,6 +235,7 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
                                                           int longest_ms);
   void wait_exactly(std::optional<Time> deadline_ns) const;
   [[nodiscard]] std::shared_ptr<Pollable> find(std::uint64_t token);
+  void prefetch_next(std::span<const epoll_event> events, const epoll_event& current);
 
   // Null outside of a simulation. Kept until the engine ends, which may be later than its end.
   const std::shared_ptr<SimulatedKernel> simulation_;
@@ -252,6 +262,7 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   StandByRequest asked_aside_;
   std::atomic<bool> standing_by_{false};
   std::atomic<bool> polled_{false};  // by an application thread, since the last tick of stand_by()
+  std::atomic<const Pollable*> last_target_{nullptr};  // of turn_to(); it may have ended
   std::atomic<bool> stopping_{false};
   std::atomic<bool> abandoned_{false};
   WakeFlag sleep_expected_;  // an application thread is about to sleep, or the engine ends

@@ -402,6 +402,11 @@ void QueuePair::on_ready_between_polls(std::uint32_t /*events*/) {
   drive(Occasion::between_polls);
 }
 
+void QueuePair::prefetch() const {
+  weft::prefetch(this, sizeof *this);
+  carrier_memory_.prefetch();
+}
+
 void QueuePair::on_deferred() {
   drive(Occasion::deferred);
 }

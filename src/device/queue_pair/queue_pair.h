@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/kept_memory.h"
+#include "base/prefetch.h"
 #include "base/quick_mutex.h"
 #include "device/completion/completion_queue.h"
 #include "device/datagram/datagrams.h"
@@ -138,6 +139,7 @@ class QueuePair final : public Pollable,
   void on_ready_in_wait(std::uint32_t events) override;
   void on_ready_between_polls(std::uint32_t events) override;
   void on_deferred() override;
+  void prefetch() const override;
   void on_deadline() override;
   void shared_receives_posted() override;
   void take_datagram(const Datagram& datagram) override;
@@ -234,6 +236,7 @@ class QueuePair final : public Pollable,
   PeerSearch search_;
   std::unique_ptr<Carrier> carrier_;      // null while a connected type has no connection
   DatagramCarrier* datagrams_ = nullptr;  // the same, of IBV_QPT_UD
+  MemoryToPrefetch carrier_memory_;
   std::unique_ptr<SendBatch> batch_;
   std::atomic<bool> wakes_itself_{true};  // the kernel notices what comes in: see expect_event()
   bool drain_event_ = false;              // IBV_EVENT_SQ_DRAINED is asked for

@@ -98,6 +98,7 @@ int QueuePair::open_stream(StreamSocket socket, const StreamParameters& paramete
     }
     carrier_ =
         ObservedStreamCarrier::if_needed(parts_, driver, std::move(socket), parameters, paired);
+    carrier_memory_.set(carrier_.get(), sizeof(StreamCarrier));
   }
   return carrier_->start(lock);
 }

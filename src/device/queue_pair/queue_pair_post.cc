@@ -35,6 +35,7 @@ int post_each(Request* request, Request** bad, Post post) {
 }  // namespace
 
 int QueuePair::post_send(ibv_send_wr* request, ibv_send_wr** bad) {
+  context().engine().turn_to(*this);
   QueuePairLock lock(mutex_);
   // A program that posts many requests polls when it has done so. Meanwhile the progress thread
   // would take the lock for each answer that comes in, and the program would wait for it.
