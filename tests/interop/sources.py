@@ -15,6 +15,8 @@ import harness
 import two_hosts
 from harness import need
 
+BRPC_REQUESTS = 5000
+
 
 def built(*parts):
     """The path of something that was built, or a skip."""
@@ -144,6 +146,31 @@ def nixl_backend(stage):
     written = sum(pair["peer_writes"]["bytes"] for pair in _pairs(statistics))
     read = sum(pair["peer_reads"]["bytes"] for pair in _pairs(statistics))
     need(min(written, read) > 1 << 30, f"not on the device: {written} and {read} bytes")
+
+
+@cases.case("brpc.rdma_performance", sources=True)
+def brpc(stage):
+    """Its own example: requests and answers with 4 KiB each over one connection. It compares no
+    bytes; the device's check sums and counts stand for them."""
+    folder = ("brpc", "example", "rdma_performance", "build")
+    server_program, client_program = built(*folder, "server"), built(*folder, "client")
+    port, statistics = harness.free_port(), stage.scratch("stats.json")
+    small = ("-rdma_prepared_qp_cnt=16", "-rdma_memory_pool_initial_size_mb=128")
+    server = stage.start("server", server_program, f"-port={port}", *small,
+                         env={"WEFT_STATS": statistics})
+    server.await_listening(port)
+    client = stage.start("client", client_program, f"-servers=127.0.0.1:{port}",
+                         f"-dummy_port={harness.free_port()}", "-thread_num=1", "-queue_depth=4",
+                         "-attachment_size=4096", "-echo_attachment=true",
+                         f"-test_iterations={BRPC_REQUESTS}", *small)
+    client.finish(within_s=120)
+    client.expect(r"RDMA: yes, Echo: yes")
+    client.expect(r"Throughput: [1-9]")
+    need("RPC call failed" not in client.output, "a request failed")
+    server.signal(signal.SIGINT)
+    server.finish(status=None)
+    received = sum(pair["received"]["bytes"] for pair in _pairs(statistics))
+    need(received > BRPC_REQUESTS * 4096, f"not on the device: {received} bytes")
 
 
 def _await_region(side, statistics, size):
