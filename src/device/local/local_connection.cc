@@ -20,8 +20,7 @@ inbox::FurtherSlices* further_slices_of(inbox::Inbox* inbox) {
 }  // namespace
 
 LocalConnection::LocalConnection(QueuePairParts& parts, std::unique_ptr<LocalWire> wire, Peer peer)
-    : parts_(parts),
-      wire_(std::move(wire)),
+    : wire_(std::move(wire)),
       peer_(std::move(peer)),
       own_at_(&wire_->own()),
       peer_at_(&wire_->peer()),

@@ -90,7 +90,6 @@ class LocalConnection {
     return open;
   }
 
-  QueuePairParts& parts_;
   std::unique_ptr<LocalWire> wire_;
   Peer peer_;
   inbox::Inbox* own_at_;
