@@ -93,7 +93,7 @@ TEST_F(Loss, AQueuePairWithNothingUnderWayOutlivesItsPeer) {
   RawEnd stays(*left_);
   {
     RawEnd goes(*right_);
-    stays.connect(goes);
+    stays.connect_briefly(goes);
     goes.connect(stays);
     pass_message(goes, stays);
     auto unused = stays.buffer(8);
@@ -113,7 +113,7 @@ TEST_F(Loss, AQueuePairWithNothingUnderWayOutlivesItsPeer) {
 TEST_F(Loss, APeerThatGoesUnderWayFailsTheRequest) {
   RawEnd stays(*left_);
   auto goes = std::make_unique<RawEnd>(*right_);
-  stays.connect(*goes);
+  stays.connect_briefly(*goes);
   goes->connect(stays);
   pass_message(stays, *goes);
   auto local = stays.buffer(8);

@@ -28,6 +28,8 @@ class RawEnd : public End {
   int to(ibv_qp_state state);
   // Takes the queue pair to RTS with this peer.
   void connect(RawEnd& peer, std::uint8_t rnr_retries = 0);
+  // The same, but a request that the peer does not answer fails after 100 ms.
+  void connect_briefly(RawEnd& peer);
 
   // True if nothing completes for a while. A slow machine cannot make a correct implementation
   // fail.

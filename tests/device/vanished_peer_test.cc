@@ -24,8 +24,8 @@ class VanishedPeer : public ::testing::Test {
   void SetUp() override { SKIP_WITHOUT_TCP("a packet filter makes the peer vanish"); }
 
   void connect() {
-    client_.connect(server_);
-    server_.connect(client_);
+    client_.connect_briefly(server_);
+    server_.connect_briefly(client_);
     pass_message(client_, server_);
   }
 
