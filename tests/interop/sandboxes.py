@@ -188,6 +188,44 @@ def documented_calls():
     return [word for line in block[1].splitlines() for word in line[11:].split()]
 
 
+def optional_calls():
+    """The names in the table behind it."""
+    page = pathlib.Path(__file__).resolve().parents[2] / "docs/security.md"
+    table = page.read_text().partition("These are used where they are allowed")[2].partition("##")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| `")]
+    need(rows, "docs/security.md has no table of optional calls")
+    return {name for row in rows for name in re.findall(r"`(\w+)", row.split("|")[1])}
+
+
+class Traced:
+    """strace(1) writes down the system calls of each side."""
+
+    def __init__(self, stage):
+        self._strace, self._stage, self._files = harness.installed("strace"), stage, []
+        if not harness.succeeds(self._strace, "-o", "/dev/null", "true"):
+            raise Skip("strace cannot trace here")
+
+    def wrap(self, argv):
+        self._files.append(self._stage.scratch(f"calls_{len(self._files)}"))
+        return [self._strace, "-f", "-qq", "-o", self._files[-1], *argv]
+
+    def calls(self):
+        return {found[1] for name in self._files for found in re.finditer(
+            r"^(?:\d+ +)?(\w+)\(", pathlib.Path(name).read_text(errors="replace"), re.MULTILINE)}
+
+
+@cases.case("sandbox.traced")
+def traced(stage):
+    """The system calls of programs are those that docs/security.md lists."""
+    place = Traced(stage)
+    for program in ("rping", "ibv_rc_pingpong", "ibv_ud_pingpong"):
+        _converse(program, stage, (place, place))
+    found = place.calls()
+    need("sendmsg" in found or "sendto" in found, f"the traces have {sorted(found)}")
+    missing = found - set(documented_calls()) - optional_calls()
+    need(not missing, f"docs/security.md does not list {sorted(missing)}")
+
+
 def call_numbers():
     for name in ("asm/unistd_64.h", "asm-generic/unistd.h"):
         for folder in ("/usr/include", *pathlib.Path("/usr/include").glob("*-linux-gnu*")):
