@@ -303,6 +303,32 @@ TEST_P(BrieflyClosing, FlushesWhatIsNotProvenInTime) {
   destroy(pair);
 }
 
+// The ends of a connection within a host agree to leave TCP when it is established, and requests
+// wait meanwhile.
+class ClosingWhileAgreeing : public ClosingStream {
+ protected:
+  ClosingWhileAgreeing() : ClosingStream(device::SameHost::automatic) {}
+};
+
+TEST_F(ClosingWhileAgreeing, ProvesWhatWasSentBefore) {
+  constexpr int times = 50;  // the agreement may be reached before the call
+  for (int i = 0; i < times; ++i) {
+    Pair pair = connect_patiently();
+    rdma_cm_id* const first = i % 2 == 0 ? pair.client : pair.server;
+    rdma_cm_id* const second = i % 2 == 0 ? pair.server : pair.client;
+    post_receive(second);
+    post_send(first, 1);
+    ASSERT_EQ(manager_->disconnect(first), 0);
+    post_send(first, 2);
+    expect_completion(first->send_cq, 1, IBV_WC_SUCCESS);
+    expect_completion(first->send_cq, 2, IBV_WC_WR_FLUSH_ERR);
+    expect_completion(second->recv_cq, 5, IBV_WC_SUCCESS);
+    expect(active_, RDMA_CM_EVENT_DISCONNECTED);
+    expect(passive_, RDMA_CM_EVENT_DISCONNECTED);
+    destroy(pair);
+  }
+}
+
 // The end by the peer is reported behind the completions of what arrived before it.
 class EndByThePeer : public ClosingStream {
  protected:

@@ -415,16 +415,17 @@ Carrier::End LocalCarrier::end(const QueuePairLock& lock) const {
 // device was asked for, may have been carried out, and what waits for a receive would be at the
 // peer over TCP.
 bool LocalCarrier::begin_disconnect(QueuePairLock& lock) {
-  if (stream_) return !agreeing() && stream_->begin_disconnect(lock);
-  if (closing_end_ns_ != 0) return is_closing();
+  if (agreeing()) return put_off_disconnect(lock);
+  if (stream_) return stream_->begin_disconnect(lock);
+  if (closing_.end_ns != 0) return is_closing();
   take_in(Occasion::ready);
   if (end_.reason == EndReason::none) execute();
   look_for_end();
   if (end_.reason != EndReason::none || link_->requester.idle()) return false;
   link_->connection.own().open.store(inbox::Inbox::closing, std::memory_order_seq_cst);
   link_->connection.wake();
-  closing_end_ns_ = sys::now_ns() + parts_.context.device().settings().disconnect.proofs_ns;
-  driver_.engine.call_at(closing_end_ns_, driver_.queue_pair.lock());
+  closing_.end_ns = sys::now_ns() + parts_.context.device().settings().disconnect.proofs_ns;
+  driver_.engine.call_at(closing_.end_ns, driver_.queue_pair.lock());
   // No program may poll any more.
   link_->requester.watch_taking();
   execute();
@@ -439,7 +440,7 @@ void LocalCarrier::look_for_proofs() {
   if (link_->requester.failure()) return;
   const bool both =
       link_->connection.peer().open.load(std::memory_order_seq_cst) == inbox::Inbox::closing;
-  const bool over = both || link_->requester.idle() || sys::now_ns() >= closing_end_ns_;
+  const bool over = both || link_->requester.idle() || sys::now_ns() >= closing_.end_ns;
   if (over) finish(EndReason::local_close, {}, inbox::End::closed);
 }
 

@@ -69,7 +69,8 @@ class LocalCarrier : public Carrier {
   void disconnect(QueuePairLock& lock) override;
   [[nodiscard]] bool begin_disconnect(QueuePairLock& lock) override;
   [[nodiscard]] bool closing(const QueuePairLock& lock) const override {
-    return stream_ ? stream_->closing(lock) : is_closing();
+    if (!stream_) return is_closing();
+    return stream_->closing(lock) || (put_off() && !stream_->ended(lock));
   }
   void flush(QueuePairLock& lock) override;
   void stop(QueuePairLock& lock) final;
@@ -106,6 +107,10 @@ class LocalCarrier : public Carrier {
   void look_for_peer();
   void stay_on_tcp(std::string_view why, QueuePairLock& lock);
   [[nodiscard]] bool agreeing() const { return agreement_ != nullptr; }
+  void end_agreement(LocalAgreement::State state, std::string_view why, QueuePairLock& lock);
+  [[nodiscard]] bool put_off_disconnect(QueuePairLock& lock);
+  // A disconnection waits for the end of the agreement.
+  [[nodiscard]] bool put_off() const { return agreeing() && closing_.end_ns != 0; }
   [[nodiscard]] std::uint64_t retry_timer_ns() const;
   void drive_agreement(Occasion occasion, QueuePairLock& lock);
   void execute();
@@ -114,7 +119,7 @@ class LocalCarrier : public Carrier {
   void watch_taking();
   void look_at_taking();
   [[nodiscard]] bool is_closing() const {
-    return closing_end_ns_ != 0 && end_.reason == iwarp::EndReason::none;
+    return closing_.end_ns != 0 && end_.reason == iwarp::EndReason::none;
   }
   void look_for_proofs();
   void take_in(Occasion occasion);
@@ -155,7 +160,12 @@ class LocalCarrier : public Carrier {
     bool stalled = false;  // at the last look
   };
   Nudge nudge_;
-  std::uint64_t closing_end_ns_ = 0;     // begin_disconnect() was called, and waits no longer
+  // begin_disconnect() was called.
+  struct Closing {
+    std::uint64_t end_ns = 0;       // waits no longer; 0: was not called
+    std::size_t posted_before = 0;  // of the requests that wait for the end of the agreement
+  };
+  Closing closing_;
   std::optional<std::uint8_t> retries_;  // as LocalRequester::set_retries()
   bool peer_gone_ = false;
   bool confirmed_ = true;  // the peer has the connection

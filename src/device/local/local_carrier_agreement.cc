@@ -64,14 +64,34 @@ void LocalCarrier::begin_agreement(QueuePairLock& lock) {
 }
 
 void LocalCarrier::agree(QueuePairLock& lock) {
-  switch (agreement_->advance()) {
-    case LocalAgreement::State::pending:
-      return;
-    case LocalAgreement::State::refused:
-      return stay_on_tcp(agreement_->refusal(), lock);
-    case LocalAgreement::State::agreed:
-      return leave_tcp(lock);
-  }
+  const LocalAgreement::State state = agreement_->advance();
+  if (state != LocalAgreement::State::pending) end_agreement(state, agreement_->refusal(), lock);
+}
+
+// Starts what has waited, and then a disconnection that was put off. What the program has posted
+// behind that is flushed, and so it must not start.
+void LocalCarrier::end_agreement(LocalAgreement::State state, std::string_view why,
+                                 QueuePairLock& lock) {
+  const bool closes = put_off();
+  const std::size_t posted_before = std::exchange(closing_, {}).posted_before;
+  WaitingWork behind;
+  if (closes) parts_.waiting.move_behind(posted_before, behind);
+  state == LocalAgreement::State::agreed ? leave_tcp(lock) : stay_on_tcp(why, lock);
+  if (closes && !begin_disconnect(lock)) disconnect(lock);
+  behind.move_behind(0, parts_.waiting);
+}
+
+// What the program has posted would have left over TCP, so it is not flushed. The peer answers
+// soon; where it does not, the bound is that of the proofs.
+bool LocalCarrier::put_off_disconnect(QueuePairLock& lock) {
+  if (put_off()) return !stream_->ended(lock);
+  drive_agreement(Occasion::ready, lock);
+  if (!agreeing()) return begin_disconnect(lock);
+  if (stream_->ended(lock) || parts_.waiting.empty()) return false;
+  closing_.posted_before = parts_.waiting.size();
+  closing_.end_ns = sys::now_ns() + parts_.context.device().settings().disconnect.proofs_ns;
+  driver_.engine.call_at(closing_.end_ns, driver_.queue_pair.lock());
+  return true;
 }
 
 // Closing the channel makes the peer stay as well. The peer may have closed the connection, which
@@ -155,9 +175,12 @@ void LocalCarrier::open_link() {
 void LocalCarrier::drive_agreement(Occasion occasion, QueuePairLock& lock) {
   agree(lock);
   if (!agreeing()) return;
-  if (agreement_->may_give_up() && sys::now_ns() >= agreement_end_ns_) {
-    return stay_on_tcp("the other end does not answer", lock);
+  const std::uint64_t now_ns = sys::now_ns();
+  if (agreement_->may_give_up() && now_ns >= agreement_end_ns_) {
+    const std::string_view why = "the other end does not answer";
+    return end_agreement(LocalAgreement::State::refused, why, lock);
   }
+  if (put_off() && now_ns >= closing_.end_ns) return disconnect(lock);
   // The ready-to-receive message and the end of the stream still travel over TCP.
   stream_->drive(occasion, lock);
   if (stream_->ended(lock)) agree(lock);

@@ -1,5 +1,7 @@
 #include "device/queue_pair/waiting_work.h"
 
+#include <utility>
+
 namespace weft::device {
 
 // The program may reuse its list of slices, and inline data itself, as soon as posting returns
@@ -28,6 +30,13 @@ iwarp::Requester::Posted WaitingWork::post(const iwarp::QueueLimits& limits,
   if (!iwarp::Requester::acceptable(limits, request)) return iwarp::Requester::Posted::invalid;
   entries_.emplace_back(request);
   return iwarp::Requester::Posted::ok;
+}
+
+void WaitingWork::move_behind(std::size_t index, WaitingWork& other) {
+  for (std::size_t i = index; i < entries_.size(); ++i) {
+    other.entries_.emplace_back(std::move(entries_[i]));
+  }
+  while (entries_.size() > index) entries_.pop_back();
 }
 
 // Only the id and the operation are kept: the request is not sent again, it only completes later.

@@ -33,6 +33,9 @@ class WaitingWork {
   // Keeps a request that was under way when its connection was lost, for its completion only.
   void hold(std::uint64_t wr_id, iwarp::Operation operation);
   [[nodiscard]] bool empty() const { return entries_.empty(); }
+  [[nodiscard]] std::size_t size() const { return entries_.size(); }
+  // Moves the requests from the one with this index on behind those of the other list.
+  void move_behind(std::size_t index, WaitingWork& other);
   void clear() { entries_.clear(); }
 
   // Hands each request to `take`, in the order of posting, and keeps none. What a request refers to
