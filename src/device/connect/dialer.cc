@@ -136,6 +136,10 @@ Dialer::Result Dialer::answered() {
     handshake_->input(rest.first(part));
     rest = rest.subspan(part);
   }
+  // A frame that accepts, in an answer that does not.
+  if (handshake_->accepted() && socket_.has_pair() && !socket_.pair().is_complete()) {
+    return fail(ECONNRESET, HandshakeFailure::bad_frame);
+  }
   // The peer's program has given up without an answer, or its frame is not complete.
   Result result = settle();
   if (!result) result = fail(ECONNRESET, HandshakeFailure::closed);

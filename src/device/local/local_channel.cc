@@ -217,7 +217,8 @@ void LocalListeners::accept_until(std::uint16_t port, const std::string& connect
   for (Entry& entry : entries_) {
     if (entry.port != port) continue;
     sockaddr_storage from{};
-    while (true) {
+    // A flood of connections does not keep this end here: an offer that is there is in the queue.
+    for (int i = 0; i <= SOMAXCONN; ++i) {
       const int accepted = sys::accept(entry.socket.get(), &from);
       if (accepted < 0) break;
       LocalChannel channel{sys::Descriptor(accepted)};

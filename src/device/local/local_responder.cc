@@ -199,7 +199,10 @@ bool LocalResponder::take_request(const inbox::MessageHeader& header) {
   (void)connection_.reader().copy(0, std::as_writable_bytes(std::span(&request, 1)));
   std::array<inbox::Piece, most_pieces> pieces;
   const std::size_t piece_bytes = request.pieces * sizeof(inbox::Piece);
-  if (request.pieces > pieces.size() || bytes < sizeof request + piece_bytes) return broken();
+  if (request.pieces > pieces.size() || bytes < sizeof request + piece_bytes ||
+      request.operation > Operation::atomic_write) {
+    return broken();
+  }
   (void)connection_.reader().copy(sizeof request,
                                   std::as_writable_bytes(std::span(pieces)).first(piece_bytes));
   there_.clear();

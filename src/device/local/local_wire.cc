@@ -6,6 +6,8 @@
 namespace weft::device {
 namespace {
 
+constexpr int messages_per_turn = 64;
+
 inbox::Inbox& inbox_in(const SharedMemory& memory) {
   return *std::launder(reinterpret_cast<inbox::Inbox*>(memory.data()));
 }
@@ -30,9 +32,12 @@ inbox::Inbox& ChannelWire::peer() const {
   return inbox_in(peer_);
 }
 
-// Only the introduction of a pair of processes has descriptors.
+// Only the introduction of a pair of processes has descriptors. A peer that writes as fast as this
+// end reads must not keep it here: epoll reports what is left again.
 bool ChannelWire::read() {
-  while (auto message = channel_.receive()) {
+  for (int i = 0; i < messages_per_turn; ++i) {
+    auto message = channel_.receive();
+    if (!message) break;
     // The kernel closes the channel of a process that ends, whatever the reason.
     if (message->bytes.empty()) return false;
     if (!message->descriptors.empty()) pairs_.introduced(process_, std::move(*message));

@@ -1,6 +1,8 @@
 // What two processes of one host send each other over the channel of their pair (process_pair.h).
 // Both run on one machine and have agreed on the same version before, so a message is a structure
-// as it lies in memory. The receiver copies it, and checks what it uses.
+// as it lies in memory. The receiver copies it, and checks what it uses. So each member is of a
+// type of which every bit pattern is a value: no bool, and enumerations with a fixed type, whose
+// values may be others than those that are named.
 #pragma once
 
 #include <sys/socket.h>
@@ -35,13 +37,13 @@ struct InboxName {
   std::uint32_t count = 0;  // of inboxes in the file
 };
 
-// The descriptors that a message has, in this order.
+// The descriptors that a message has, in this order. 0: it has none of these.
 struct Files {
-  bool inboxes = false;  // the file of the inbox, where the receiver does not have it yet
-  bool context = false;  // grants and counts of the sender's context, the same
-  bool memory = false;   // of the sender's program
-  bool bell = false;     // the same
-  bool stream = false;   // of Answer::as_stream
+  std::uint8_t inboxes = 0;  // the file of the inbox, where the receiver does not have it yet
+  std::uint8_t context = 0;  // grants and counts of the sender's context, the same
+  std::uint8_t memory = 0;   // of the sender's program
+  std::uint8_t bell = 0;     // the same
+  std::uint8_t stream = 0;   // of Answer::as_stream
 };
 
 struct Header {

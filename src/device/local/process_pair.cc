@@ -30,13 +30,17 @@ constexpr std::size_t most_outgoing = 64;
 // Inboxes that are looked at before a new one is made.
 constexpr int looks_at_leaving = 8;
 constexpr std::size_t most_contexts = 16;
+constexpr int messages_per_turn = 64;
+// Files of inboxes that the peer may have sent and not given up. One that has as many connections
+// as there are numbers, with 16 in a file, needs half of them.
+constexpr std::size_t most_peer_files = 2048;
 
 // Takes the descriptors of a message one after the other.
 class Taking {
  public:
   explicit Taking(std::vector<sys::Descriptor> files) : files_(std::move(files)) {}
-  [[nodiscard]] sys::Descriptor next(bool expected) {
-    if (!expected || at_ == files_.size()) return {};
+  [[nodiscard]] sys::Descriptor next(std::uint8_t expected) {
+    if (expected == 0 || at_ == files_.size()) return {};
     return std::move(files_[at_++]);
   }
 
@@ -44,6 +48,10 @@ class Taking {
   std::vector<sys::Descriptor> files_;
   std::size_t at_ = 0;
 };
+
+bool is_internet(const sockaddr_storage& address) {
+  return address.ss_family == AF_INET || address.ss_family == AF_INET6;
+}
 
 }  // namespace
 
@@ -129,6 +137,7 @@ InboxPlace ProcessPair::map_inbox(const pair_message::InboxName& name, sys::Desc
                         name.count <= most_in_a_file && name.index < name.count;
   if (!possible) return {};
   if (file.valid()) {
+    if (peer_files_.size() >= most_peer_files) return {};
     auto made = std::make_shared<InboxFile>();
     made->memory =
         SharedMemory::open(std::move(file), name.count * InboxFile::stride(name.receives), true);
@@ -177,8 +186,8 @@ void ProcessPair::flush_outgoing() {
 void ProcessPair::send_with_files(Header header, Bytes frame, const InboxPlace& own,
                                   Context* context, const SharedFiles& files, int stream) {
   std::vector<int> descriptors;
-  const auto add = [&descriptors](bool& flag, int descriptor) {
-    flag = true;
+  const auto add = [&descriptors](std::uint8_t& flag, int descriptor) {
+    flag = 1;
     descriptors.push_back(descriptor);
   };
   header.frame_bytes = static_cast<std::uint32_t>(frame.size());
@@ -232,11 +241,12 @@ PairEnd ProcessPair::dial(const Request& request, std::weak_ptr<Pollable> target
 // --- Receiving -----------------------------------------------------------------------------------
 
 // One thread at a time, so that messages are handled in their order. Another one that comes
-// meanwhile leaves them to it; what arrives behind its last look is reported by epoll again.
+// meanwhile leaves them to it; what arrives behind its last look is reported by epoll again. So is
+// what a peer has sent that writes as fast as this end reads.
 void ProcessPair::on_ready(std::uint32_t /*events*/) {
   if (gone() || reading_.test_and_set(std::memory_order_acquire)) return;
   bool open = true;
-  while (open) {
+  for (int i = 0; open && i < messages_per_turn; ++i) {
     auto message = channel_.receive();
     if (!message) break;
     open = !message->bytes.empty() && handle(std::move(*message));
@@ -265,8 +275,7 @@ bool ProcessPair::handle(LocalChannel::Message message) {
     case Kind::reply:
       return on_reply(header, frame, std::move(message.descriptors));
     case Kind::cancel:
-      on_cancel(header.number);
-      return true;
+      return on_cancel(header.number);
     case Kind::drop_file:
       on_drop_file(header.number);
       return true;
@@ -303,7 +312,9 @@ bool ProcessPair::on_connect(const Header& header, Bytes frame,
   PairEnd end;
   {
     const std::lock_guard lock(mutex_);
-    if (dials_) return false;
+    if (dials_ || !is_internet(header.source) || !is_internet(header.destination)) return false;
+    // A peer that asks and does not read the answers.
+    if (outgoing_.size() > PairBells::most_connections) return false;
     if (entries_.size() <= header.number) entries_.resize(header.number + 1);
     if (entries_[header.number].used) return false;
     entries_[header.number].used = true;
@@ -336,6 +347,7 @@ bool ProcessPair::on_reply(const Header& header, Bytes frame, std::vector<sys::D
   PairReply reply;
   reply.answer = header.answer;
   reply.frame.assign(frame.begin(), frame.end());
+  if (header.answer > Answer::busy) return false;
   const bool accepted = header.answer == Answer::accepted;
   if (accepted && !take_parts(header, std::move(files), reply)) return false;
   if (header.answer == Answer::as_stream && !files.empty()) reply.stream = std::move(files.back());
@@ -344,7 +356,7 @@ bool ProcessPair::on_reply(const Header& header, Bytes frame, std::vector<sys::D
     const std::lock_guard lock(mutex_);
     if (!dials_ || header.number >= entries_.size()) return false;
     Entry& entry = entries_[header.number];
-    if (!entry.used || entry.reply) return false;
+    if (!entry.used || std::exchange(entry.replied, true)) return false;
     if (!entry.cancelled) {
       entry.reply = std::move(reply);
     } else if (accepted) {
@@ -365,13 +377,16 @@ bool ProcessPair::on_reply(const Header& header, Bytes frame, std::vector<sys::D
   return true;
 }
 
-void ProcessPair::on_cancel(std::uint32_t number) {
+// A connection that was refused may have ended here before the peer knows that.
+bool ProcessPair::on_cancel(std::uint32_t number) {
   {
     const std::lock_guard lock(mutex_);
-    if (number >= entries_.size() || !entries_[number].used) return;
+    if (dials_) return false;
+    if (number >= entries_.size() || !entries_[number].used) return true;
     entries_[number].cancelled = true;
   }
   call(number);
+  return true;
 }
 
 void ProcessPair::on_drop_file(std::uint32_t file_number) {

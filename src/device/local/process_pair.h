@@ -98,6 +98,7 @@ class ProcessPair final : public Pollable, public std::enable_shared_from_this<P
   struct Entry {
     bool used = false;
     bool cancelled = false;  // the reply is not awaited any more
+    bool replied = false;    // at the dialing side
     InboxPlace cancelled_own;
     std::weak_ptr<Pollable> target;
     std::optional<PairReply> reply;
@@ -132,7 +133,7 @@ class ProcessPair final : public Pollable, public std::enable_shared_from_this<P
                                 std::vector<sys::Descriptor> files);
   [[nodiscard]] bool on_reply(const Header& header, Bytes frame,
                               std::vector<sys::Descriptor> files);
-  void on_cancel(std::uint32_t number);
+  [[nodiscard]] bool on_cancel(std::uint32_t number);
   void on_drop_file(std::uint32_t file_number);
   [[nodiscard]] bool take_parts(const Header& header, std::vector<sys::Descriptor> files,
                                 PairReply& parts);

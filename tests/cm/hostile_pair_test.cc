@@ -1,0 +1,183 @@
+// A process of the same user that breaks the rules of a pair of processes. The device must neither
+// end nor hang, and must serve others as before.
+#include <array>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "cm/hostile_fixture.h"
+
+namespace weft::cm {
+namespace {
+
+using device::pair_message::Answer;
+using device::pair_message::Header;
+using device::pair_message::Kind;
+
+TEST_F(HostilePair, AnAcceptingFrameInAnotherAnswerIsNoConnection) {
+  for (const std::uint32_t answer : {1U, 2U, 3U, 4U, 5U, 77U, 0xFFFFFFFFU}) {
+    SCOPED_TRACE(answer);
+    HostileEnd end = HostileEnd::that_serves(*device_, address());
+    std::optional<HostileEnd::Message> request;
+    rdma_cm_id* const client = ask(end, request);
+    ASSERT_TRUE(request);
+    Header header;
+    header.kind = Kind::reply;
+    header.number = request->header.number;
+    header.answer = static_cast<Answer>(answer);
+    const auto frame = HostileEnd::reply_to(request->frame, true);
+    header.frame_bytes = static_cast<std::uint32_t>(frame.size());
+    end.send(header, frame);
+    EXPECT_NE(await_client(), RDMA_CM_EVENT_ESTABLISHED);
+    destroy(client);
+  }
+  expect_service();
+}
+
+// A file that is no socket takes the place of one.
+TEST_F(HostilePair, AFileIsNoStream) {
+  {
+    HostileEnd end = HostileEnd::that_serves(*device_, address());
+    std::optional<HostileEnd::Message> request;
+    rdma_cm_id* const client = ask(end, request);
+    ASSERT_TRUE(request);
+    HostileEnd::Whole reply = end.acceptance(*context_, *request);
+    reply.header.answer = Answer::as_stream;
+    end.send(reply.header, reply.frame, reply.files);
+    (void)await_client();
+    destroy(client);
+  }
+  expect_service();
+}
+
+// Each is a rule that only the serving side can break, once it has accepted.
+TEST_F(HostilePair, AConnectionIsAnsweredOnce) {
+  using Step = std::function<void(HostileEnd&, HostileEnd::Whole)>;
+  const auto again = [](Answer answer) {
+    return [answer](HostileEnd& end, HostileEnd::Whole reply) {
+      reply.header.answer = answer;
+      end.send(reply.header, reply.frame, reply.files);
+    };
+  };
+  const auto cancelled = [](HostileEnd& end, HostileEnd::Whole reply) {
+    reply.header.kind = Kind::cancel;
+    end.send(reply.header, reply.frame);
+  };
+  const auto after_cancel = [&](Answer answer) {
+    return [=](HostileEnd& end, const HostileEnd::Whole& reply) {
+      cancelled(end, reply);
+      again(answer)(end, reply);
+    };
+  };
+  for (const Step& step :
+       std::array<Step, 5>{again(Answer::accepted), again(Answer::refused), cancelled,
+                           after_cancel(Answer::refused), after_cancel(Answer::accepted)}) {
+    HostileEnd end = HostileEnd::that_serves(*device_, address());
+    std::optional<HostileEnd::Message> request;
+    rdma_cm_id* const client = ask(end, request);
+    ASSERT_TRUE(request);
+    const HostileEnd::Whole reply = end.acceptance(*context_, *request);
+    end.send(reply.header, reply.frame, reply.files);
+    EXPECT_EQ(await_client(), RDMA_CM_EVENT_ESTABLISHED);
+    step(end, reply);
+    EXPECT_EQ(await_client(), RDMA_CM_EVENT_DISCONNECTED);
+    destroy(client);
+  }
+  expect_service();
+}
+
+// What is wrong with a request, one thing at a time.
+TEST_F(HostilePair, AWrongRequestIsRefused) {
+  using Change = std::function<void(HostileEnd::Whole&)>;
+  const std::array changes{
+      Change([](auto& whole) { whole.header.number = device::PairBells::most_connections; }),
+      Change([](auto& whole) { whole.header.number = 0xFFFFFFFF; }),
+      Change([](auto& whole) { whole.header.kind = Kind::reply; }),
+      Change([](auto& whole) { whole.header.kind = static_cast<Kind>(77); }),
+      Change([](auto& whole) { ++whole.header.frame_bytes; }),
+      Change([](auto& whole) { whole.header.inbox.receives = 0; }),
+      Change([](auto& whole) { whole.header.inbox.receives = 3; }),
+      Change([](auto& whole) { whole.header.inbox.receives = 1U << 31; }),
+      Change([](auto& whole) { whole.header.inbox.receives = 4096; }),
+      Change([](auto& whole) { whole.header.inbox.count = 0; }),
+      Change([](auto& whole) { whole.header.inbox.count = 0xFFFFFFFF; }),
+      Change([](auto& whole) { whole.header.inbox.index = 1; }),
+      Change([](auto& whole) { whole.header.inbox.index = 0xFFFFFFFF; }),
+      Change([](auto& whole) { whole.header.files.inboxes = 0; }),
+      Change([](auto& whole) { std::swap(whole.files[0], whole.files[1]); }),
+      Change([](auto& whole) { whole.files.clear(); }),
+      Change([](auto& whole) { whole.files.assign(3, 0); }),
+      Change([](auto& whole) { ++whole.header.mark.number; }),
+      Change([](auto& whole) { whole.header.mark.address = 8; }),
+      Change([](auto& whole) { whole.header.source.ss_family = 77; }),
+      Change([](auto& whole) { whole.header.destination.ss_family = AF_UNIX; }),
+      Change([](auto& whole) { whole.frame.clear(), whole.header.frame_bytes = 0; }),
+      Change([](auto& whole) { whole.frame[0] ^= std::byte{1}; }),
+  };
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    SCOPED_TRACE(i);
+    HostileEnd end = HostileEnd::that_dials(*device_);
+    HostileEnd::Whole whole = end.request(*context_, target());
+    changes[i](whole);
+    end.send(whole.header, whole.frame, whole.files);
+    const auto answer = end.await();
+    if (answer) {
+      EXPECT_NE(answer->header.answer, Answer::accepted);
+    }
+    EXPECT_TRUE(quiet(strangers_));
+  }
+  expect_service();
+}
+
+TEST_F(HostilePair, ANumberServesOneConnectionAtATime) {
+  HostileEnd end = HostileEnd::that_dials(*device_);
+  HostileEnd::Whole whole = end.request(*context_, target());
+  end.send(whole.header, whole.frame, whole.files);
+  end.send(whole.header, whole.frame, whole.files);
+  // The first one is given up as well, and the pair is closed when nothing uses it any more.
+  serve_event(strangers_);
+  EXPECT_FALSE(end.await());
+  expect_service();
+}
+
+// Any other number than 0 says that there is a file.
+TEST_F(HostilePair, AFlagMayHaveAnyValue) {
+  HostileEnd end = HostileEnd::that_dials(*device_);
+  HostileEnd::Whole whole = end.request(*context_, target());
+  whole.header.files = {.inboxes = 255, .context = 2, .memory = 3, .bell = 4, .stream = 5};
+  end.send(whole.header, whole.frame, whole.files);
+  serve_event(strangers_);
+  const auto answer = end.await();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->header.answer, Answer::refused);
+}
+
+// Requests, and what is none, at random.
+TEST_F(HostilePair, MessagesSayAnything) {
+  for (const std::uint64_t seed : test::seeds(200)) {
+    SCOPED_TRACE(test::seed_trace(seed));
+    test::Random random(seed);
+    HostileEnd end = HostileEnd::that_dials(*device_);
+    for (int i = 0; i < 8 && !end.is_closed(); ++i) {
+      HostileEnd::Whole whole = end.request(*context_, target());
+      if (random.chance(3)) whole.header.kind = static_cast<Kind>(random.below(6));
+      if (random.chance(2)) {
+        auto* const bytes = reinterpret_cast<std::byte*>(&whole.header);
+        bytes[random.below(sizeof whole.header)] = static_cast<std::byte>(random.next());
+      }
+      if (random.chance(4)) whole.files.resize(random.below(whole.files.size() + 1));
+      end.send(whole.header, whole.frame, whole.files);
+      end.bells(random.below(2)).words[random.below(8)].store(random.next());
+      end.bells(1).summary[0].store(random.next());
+      end.ring(static_cast<std::uint32_t>(random.below(10)));
+      reject_strangers();
+    }
+  }
+  reject_strangers();
+  expect_service();
+}
+
+}  // namespace
+}  // namespace weft::cm
