@@ -1,6 +1,7 @@
 // A process of the same user that breaks the rules of a pair of processes. The device must neither
 // end nor hang, and must serve others as before.
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -133,11 +134,19 @@ TEST_F(HostilePair, AWrongRequestIsRefused) {
 
 TEST_F(HostilePair, ANumberServesOneConnectionAtATime) {
   HostileEnd end = HostileEnd::that_dials(*device_);
-  HostileEnd::Whole whole = end.request(*context_, target());
+  const HostileEnd::Whole whole = end.request(*context_, target());
   end.send(whole.header, whole.frame, whole.files);
+  rdma_cm_id* const server = expect(strangers_, RDMA_CM_EVENT_CONNECT_REQUEST)->id;
+  make_queue_pair(server);
+  rdma_conn_param parameters{};
+  ASSERT_EQ(manager_->accept(server, &parameters), 0);
+  const auto answer = end.await();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->header.answer, Answer::accepted);
   end.send(whole.header, whole.frame, whole.files);
-  // The first one is given up as well, and the pair is closed when nothing uses it any more.
-  serve_event(strangers_);
+  // The pair ends, and with it the connection that the other end has never confirmed.
+  expect(strangers_, RDMA_CM_EVENT_CONNECT_ERROR, -ECONNRESET);
+  destroy(server);
   EXPECT_FALSE(end.await());
   expect_service();
 }
