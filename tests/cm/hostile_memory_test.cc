@@ -77,9 +77,11 @@ class HostileMemory : public HostilePair {
     }
   }
 
+  // Mostly a number that may be right: what is wrong ends the connection.
   static std::uint64_t number(test::Random& random, std::uint64_t likely) {
-    const std::array edges{likely,           likely,     likely + 1,       likely - 1,
-                           std::uint64_t{0}, UINT64_MAX, std::uint64_t{1}, random.next()};
+    if (!random.chance(6)) return likely;
+    const std::array edges{likely + 1, likely - 1,       std::uint64_t{0},
+                           UINT64_MAX, std::uint64_t{1}, random.next()};
     return edges[random.below(edges.size())];
   }
 
@@ -88,25 +90,34 @@ class HostileMemory : public HostilePair {
     const std::uint64_t position = to.consumed.load();
     inbox::Slot& slot = to.ring[position % inbox::slots];
     inbox::MessageHeader header{
-        .kind = static_cast<inbox::Kind>(random.below(7)),
+        .kind = static_cast<inbox::Kind>(random.chance(2) ? 3 : random.below(7)),
         .flags = static_cast<std::uint8_t>(number(random, 0)),
-        .slots = static_cast<std::uint16_t>(number(random, 1 + random.below(4))),
+        .slots = static_cast<std::uint16_t>(
+            number(random, 1 + random.below(random.chance(4) ? 512 : 4))),
         .length_bytes = static_cast<std::uint32_t>(number(random, random.below(300))),
         .immediate_be = 1,
         .rkey = static_cast<std::uint32_t>(number(random, region_->rkey))};
-    // The pieces are memory of this process, which the device would copy to and from.
     inbox::AccessRequest request{
         .number = number(random, position),
-        .operation = static_cast<iwarp::Operation>(random.below(14)),
+        .operation = static_cast<iwarp::Operation>(number(random, random.below(9))),
         .flags = static_cast<std::uint8_t>(random.next()),
-        .pieces = static_cast<std::uint16_t>(number(random, random.below(3))),
+        .pieces =
+            static_cast<std::uint16_t>(number(random, random.below(random.chance(4) ? 200 : 3))),
         .stag = static_cast<std::uint32_t>(number(random, region_->rkey)),
         .offset = number(random, reinterpret_cast<std::uint64_t>(memory_.data())),
         .length_bytes = number(random, 64)};
-    inbox::Piece piece{reinterpret_cast<std::uint64_t>(memory_.data()), 64};
-    std::memcpy(slot.data.data(), &header, sizeof header);
-    std::memcpy(slot.data.data() + sizeof header, &request, sizeof request);
-    std::memcpy(slot.data.data() + sizeof header + sizeof request, &piece, sizeof piece);
+    // All pieces are memory of this process, because the device copies to and from them.
+    std::vector<std::byte> bytes(sizeof header + sizeof request + 200 * sizeof(inbox::Piece));
+    std::memcpy(bytes.data(), &header, sizeof header);
+    std::memcpy(bytes.data() + sizeof header, &request, sizeof request);
+    const inbox::Piece piece{reinterpret_cast<std::uint64_t>(memory_.data()), 64};
+    for (std::size_t at = sizeof header + sizeof request; at < bytes.size(); at += sizeof piece) {
+      std::memcpy(bytes.data() + at, &piece, sizeof piece);
+    }
+    for (std::size_t at = 0; at < bytes.size(); ++at) {
+      inbox::Slot& into = to.ring[(position + at / inbox::Slot::bytes) % inbox::slots];
+      into.data[at % inbox::Slot::bytes] = bytes[at];
+    }
     slot.stamp.store(number(random, position + 1));
   }
 
@@ -114,7 +125,7 @@ class HostileMemory : public HostilePair {
   void write_there(inbox::Inbox& to, test::Random& random) const {
     switch (random.below(12)) {
       case 0:
-        return to.end.store(static_cast<inbox::End>(number(random, random.below(5))));
+        return to.end.store(static_cast<inbox::End>(number(random, 0)));
       case 1:
         return to.wants_receive.store(static_cast<std::uint32_t>(random.next()));
       case 2:
