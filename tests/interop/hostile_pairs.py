@@ -20,7 +20,7 @@ _OUR_PSN, _THEIR_PSN = 2, 1
 _FIRST_PORT, _SLOT_BITS = 28672, 14
 _ALL_CAPABILITIES = 0x17  # immediate, hold, executed; a PSN
 _EXTENDED_SENDER, _EXTENDED_RECEIVER = 0x20, 0x40
-_EXECUTED, _GRANTED, _WAITING, _RNR_RETRY, _PLACED = range(5)
+_EXECUTED, _GRANTED, _WAITING, _RNR_RETRY, _PLACED, _PROVE_ALL, _PROVES_ALL = range(7)
 _SLACK_BYTES = 64 << 20  # what the allocator may keep of the program's memory
 
 
@@ -240,6 +240,12 @@ def _attacks(stag, regions):
     return {
         "executed more than was sent": [word(stag, _EXECUTED, 1000), word(stag, _EXECUTED, most)],
         "placed more than was sent": [word(stag, _PLACED, 7), word(stag, _PLACED, most)],
+        "proofs of all, asked for again and again": [
+            word(stag, _PROVE_ALL, n) for n in (1, 0, 1, 1, 2, most, 0) * 300] + waits,
+        "proofs of all that nobody asked for": [word(stag, _PROVES_ALL, n) for n in (1, 0, most)] +
+                                               [word(stag, _PLACED, n) for n in (1, 3, 2)],
+        "proofs of all, and Sends that wait": [word(stag, _PROVE_ALL, 1)] + waits + [
+            fpdu(tagged(key, base, b"w" * 8))] * 50,
         "placed runs back": [word(stag, _PLACED, 0), word(stag, _EXECUTED, 0)],
         "grants nobody asked for": [word(stag, _GRANTED, n) for n in (0, 1, 1 << 32, most)],
         "waits without a Send": [word(stag, _WAITING, n) for n in (0, 1, 5, 1 << 32, most)],
@@ -422,7 +428,7 @@ class PairMutator(Mutator):
             self.sent += 1
             return _names(self.sent, self.number(32, *[self.queue] * 9), self.number(32, 2, 2, 1))
         if kind < .4:
-            return word(self.stag, self.number(9, *range(5)), self.number(64, 0, 1, 2, 7, 30),
+            return word(self.stag, self.number(9, *range(7)), self.number(64, 0, 1, 2, 7, 30),
                         size=self.random.choice((8,) * 9 + (4, 16)))
         if kind < .7:
             self.sent += 1
