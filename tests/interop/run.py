@@ -35,6 +35,7 @@ import endurance  # noqa: F401
 import half_spoken  # noqa: F401
 import hostile  # noqa: F401
 import hostile_layers  # noqa: F401
+import hostile_local  # noqa: F401
 import hostile_pairs  # noqa: F401
 import iscsi  # noqa: F401
 import killed  # noqa: F401

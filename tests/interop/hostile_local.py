@@ -1,0 +1,113 @@
+"""A hostile peer of the same user that offers to leave TCP (device/local/local_agreement.h), and
+whose offer is wrong. The connection must stay on TCP, and be served there.
+"""
+
+import fcntl
+import os
+import socket
+import struct
+
+import cases
+import hostile
+from harness import need
+from hostile import Peer, fpdu, read_request, tagged
+
+_OFFER = struct.Struct("=IIQQ")  # magic, receives, the mark's address and number
+_ADD_SEALS, _SEALS = 1033, 7  # F_ADD_SEALS; no shrinking, no growing, no further seals
+
+
+def _file(size, seals=_SEALS):
+    file = os.memfd_create("hostile", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(file, size)
+    fcntl.fcntl(file, _ADD_SEALS, seals)
+    return file
+
+
+class Channel:
+    """The Unix socket of a TCP connection, which is named before the handshake."""
+
+    def __init__(self, peer):
+        own, other = peer.socket.getsockname(), peer.socket.getpeername()
+        names = [f"{host}:{port}" for host, port in (own, other)]
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.settimeout(30)
+        self.socket.connect(f"\0weft-local/{names[1]}")
+        self.socket.send(">".join(names).encode())
+
+    def offer(self):
+        """The target's: its fields, and the sizes of its files."""
+        data, files, _, _ = socket.recv_fds(self.socket, 2048, 8)
+        need(len(data) == _OFFER.size and len(files) >= 3, f"the offer has {len(data)} bytes")
+        sizes = [os.fstat(file).st_size for file in files[:3]]
+        for file in files:
+            os.close(file)
+        return list(_OFFER.unpack(data)), sizes
+
+    def ended(self):
+        """Whatever comes, the target closes."""
+        while self.socket.recv(2048):
+            pass
+
+
+def _wrong(fields, sizes):
+    """Offers with their files; each breaks one rule."""
+    magic, receives, address, number = fields
+
+    def files(*changed, seals=_SEALS):
+        return [_file(size, seals) for size in (changed or sizes)]
+
+    def offer(files_, **changed):
+        values = {"magic": magic, "receives": receives, "address": address, "number": number}
+        return _OFFER.pack(*(values | changed).values()), files_
+
+    good = _OFFER.pack(*fields)
+    return {
+        "nothing": (b"\0", []), "half of it": (good[:12], files()), "more": (good * 2, files()),
+        "no file": (good, []), "two files": (good, files(*sizes[:2])),
+        "eight files": (good, files(*sizes[:1] * 8)),
+        "another version": offer(files(), magic=magic + 16),
+        "no receives": offer(files(), receives=0), "three receives": offer(files(), receives=3),
+        "2^31 receives": offer(files(), receives=1 << 31),
+        "more receives than there is room for": offer(files(), receives=1 << 14),
+        "files that may shrink": (good, files(seals=0)),
+        "files that are short": (good, files(*(size // 2 for size in sizes))),
+        "empty files": (good, files(0, 0, 0)),
+        "a file that is none": (good, [os.dup(0), *files(*sizes[1:])]),
+        "a mark at no address": offer(files(), address=8),
+        "a mark in the kernel": offer(files(), address=(1 << 64) - 4096),
+        "another mark": offer(files(), number=number ^ 1),
+    }
+
+
+def _serves_over_tcp(peer):
+    (base, key, _), _ = peer.regions
+    peer.send(fpdu(tagged(key, base, b"good")) + fpdu(read_request(1, 4, key, base)))
+    need(b"good" in peer.until(b"good"), "the connection is not served over TCP")
+
+
+def _attack(target, name):
+    with Peer(target.port) as peer:
+        channel = Channel(peer)
+        peer.enter()
+        fields, sizes = channel.offer()
+        data, files = _wrong(fields, sizes)[name]
+        socket.send_fds(channel.socket, [data], files)
+        channel.ended()
+        _serves_over_tcp(peer)
+        channel.socket.close()
+        for file in files:
+            os.close(file)
+    hostile.serves(target.port)
+
+
+@cases.case("hostile.local_offers", sanitized=True)
+def local_offers(stage):
+    """Each offer is wrong in one way."""
+    target = hostile.Target(stage)
+    names = list(_wrong((0, 64, 0, 0), (4096, 4096, 4096)))
+    _attack(target, names[0])  # what the target grants is a file from now on
+    before = target.look()
+    for name in names:
+        _attack(target, name)
+    target.settle(before)
+    target.finish()
