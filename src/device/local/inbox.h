@@ -168,19 +168,22 @@ struct Leaving {
 };
 
 struct Inbox {
-  // Written by the owner.
+  // Written by the owner with every message and every receive. The peer looks here only where it
+  // knows of no free slots or receives any more, so that the line stays in the owner's cache.
   alignas(64) std::atomic<std::uint64_t> consumed{0};  // slots
   Receives receives;
-  std::atomic<Armed> armed{Armed::no};
+
+  // Written by the owner, rarely: the peer looks at this line with every message.
+  alignas(64) std::atomic<Armed> armed{Armed::no};
   std::atomic<std::uint32_t> open{0};  // not 0: the peer may access memory, see Inbox::closing
   static constexpr std::uint32_t closing = 2;  // for the owner's requests only: it takes no others
   std::uint32_t domain = 0;
   std::uint32_t queue_pair = 0;
   std::atomic<std::uint32_t> access{0};  // IBV_ACCESS_* of the queue pair
-  std::atomic<std::uint64_t> retry_timer_ns{0};
   // The size of a Send that may wait for a receive; 0: none may. A larger one waits as well, but
   // is counted as waiting for room (QueuePairCounters::credit_waits).
   std::atomic<std::uint32_t> hold_bytes{0};
+  std::atomic<std::uint64_t> retry_timer_ns{0};
   // How often such a Send is retried where its own end has not set a number.
   std::atomic<std::uint8_t> retries{0};
   // The owner's requests for an access, from this number up to the other one, may not use its

@@ -137,9 +137,9 @@ bool LocalRequester::add_local(const WorkRequest& work) {
 
 LocalRequester::Outcome LocalRequester::execute_send(const WorkRequest& work) {
   if (connection_.peer_matches()) return send_to_match(work);
-  if (!receive_available()) return wait_for_receive(work);
+  if (!receives_.available()) return wait_for_receive(work);
   // A copy, since the peer's memory may change between the check and the use.
-  const inbox::Receive receive = connection_.peer_receive(claimed_);
+  const inbox::Receive& receive = receives_.oldest();
   const bool in_ring = length_bytes_ <= inbox::inline_bytes;
   const std::size_t payload_bytes = in_ring ? length_bytes_ : 0;
   if (!room_for(payload_bytes)) return Outcome::blocked;
@@ -169,14 +169,9 @@ LocalRequester::Outcome LocalRequester::execute_send(const WorkRequest& work) {
 // device alone can do.
 LocalRequester::Outcome LocalRequester::execute_send_invalidate(const WorkRequest& work) {
   if (connection_.peer_matches()) return request_access(work);
-  if (!receive_available()) return wait_for_receive(work);
+  if (!receives_.available()) return wait_for_receive(work);
   receive_found();
   return request_access(work);
-}
-
-bool LocalRequester::receive_available() const {
-  // Sequentially consistent with `wants_receive`: see wait_for_receive().
-  return connection_.peer().receives.published.load(std::memory_order_seq_cst) != claimed_;
 }
 
 // Finds the memory of a receive, as far as the message needs it. Also where the payload goes
@@ -189,7 +184,8 @@ bool LocalRequester::map_receive(const inbox::Receive& receive) {
   found_.clear();
   for (std::uint32_t i = 0; left > 0; ++i) {
     if (i == receive.pieces) return false;
-    const iwarp::LocalSlice slice = i == 0 ? receive.first : connection_.peer_slice(claimed_, i);
+    const iwarp::LocalSlice slice =
+        i == 0 ? receive.first : connection_.peer_slice(receives_.number_of_oldest(), i);
     if (slice.length_bytes == 0) continue;
     // Not one that is remembered: a payload in the ring looks at the table only here.
     const auto found = connection_.grants().look_up({.stag = slice.lkey,
@@ -244,7 +240,7 @@ LocalRequester::Outcome LocalRequester::wait_for_receive(const WorkRequest& work
   // Asks for a wake-up and then looks again: a receive that is posted between the two is seen by
   // one of the sides.
   peer.wants_receive.store(1, std::memory_order_seq_cst);
-  if (receive_available()) return execute(work);
+  if (receives_.available()) return execute(work);
   if (!wait_is_over(length_bytes_)) return Outcome::blocked;
   return fail(work, Status::rnr_retry_exceeded,
               {EndReason::peer_terminated, inbox::End::request_refused});
@@ -291,7 +287,7 @@ bool LocalRequester::room_for(std::size_t payload_bytes) {
 LocalRequester::Outcome LocalRequester::execute_write(const WorkRequest& work) {
   const bool notifies = work.operation == Operation::write_immediate;
   const bool matched = notifies && connection_.peer_matches();
-  if (notifies && !matched && !receive_available()) return wait_for_receive(work);
+  if (notifies && !matched && !receives_.available()) return wait_for_receive(work);
   // Checked before the payload is written, because a Write that was placed must not be repeated.
   if (notifies && !room_for(0)) return Outcome::blocked;
   receive_found();
@@ -508,7 +504,7 @@ bool LocalRequester::push(inbox::Kind kind, const WorkRequest& work, std::span<c
   if (!connection_.push(header, payload)) return false;
   // A receive is used up when its message is in the ring, not before: until then the request may
   // still fail.
-  if (takes_receive(work.operation)) ++claimed_;
+  if (takes_receive(work.operation)) receives_.claim();
   return true;
 }
 

@@ -17,6 +17,7 @@
 #include "device/local/inbox.h"
 #include "device/local/local_connection.h"
 #include "device/local/mapped_access.h"
+#include "device/local/peer_receives.h"
 #include "device/local/receive_wait.h"
 #include "device/queue_pair/queue_pair_parts.h"
 #include "device/queue_pair/waiting_work.h"
@@ -30,6 +31,7 @@ class LocalRequester {
   LocalRequester(QueuePairParts& parts, LocalConnection& connection)
       : parts_(parts),
         connection_(connection),
+        receives_(connection),
         mapped_(connection.peer(), connection.process(), connection.remote()),
         counts_(connection.peer(), connection.grants()),
         wait_(connection.peer()) {}
@@ -140,7 +142,6 @@ class LocalRequester {
   void note_refused(const iwarp::WorkRequest& work, std::uint32_t right);
   void receive_found();
   [[nodiscard]] bool room_for(std::size_t payload_bytes);
-  [[nodiscard]] bool receive_available() const;
   [[nodiscard]] bool map_receive(const inbox::Receive& receive);
   [[nodiscard]] int place();
   [[nodiscard]] int copy(RemoteCopy::Purpose purpose);
@@ -165,7 +166,7 @@ class LocalRequester {
   bool watches_taking_ = false;             // see watch_taking()
   std::uint64_t requests_ = 0;              // for an access, since the beginning
   std::uint64_t answers_ = 0;               // taken
-  std::uint64_t claimed_ = 0;               // receives of the peer that Sends have used
+  PeerReceives receives_;
   std::uint64_t deadline_ns_ = UINT64_MAX;  // of the oldest pending request, which lacks a receive
   MappedAccess mapped_;
   AccessCounts counts_;
