@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cerrno>
 #include <mutex>
 #include <thread>
@@ -39,6 +40,30 @@ TEST(QuickMutex, KeepsThreadsApartAndLosesNone) {
   }
   for (std::thread& thread : all) thread.join();
   EXPECT_EQ(counted, threads * turns);
+  EXPECT_TRUE(mutex.try_lock());
+  mutex.unlock();
+}
+
+// A thread that is about to sleep may miss an unlock that is under way. The holder gives up the lock
+// at any time, and each thread ends only if no wake-up is lost.
+TEST(QuickMutex, WakesAThreadThatIsAboutToSleep) {
+  constexpr int turns = 3'000;
+  QuickMutex mutex;
+  std::atomic<int> asked{0};
+  std::thread waiter([&] {
+    for (int turn = 1; turn <= turns; ++turn) {
+      while (asked.load() < turn) std::this_thread::yield();
+      const std::lock_guard lock(mutex);
+    }
+  });
+  for (int turn = 1; turn <= turns; ++turn) {
+    const std::lock_guard lock(mutex);
+    asked = turn;
+    // From less than the looks before the sleep to more than its beginning.
+    for (volatile int i = 0; i < turn * 7 % 20'000; i = i + 1) {
+    }
+  }
+  waiter.join();
   EXPECT_TRUE(mutex.try_lock());
   mutex.unlock();
 }

@@ -26,6 +26,14 @@ class Device;
 class Pollable;
 class CompletionQueue;
 
+// Where a program that polls an empty queue takes what its queue pairs complete meanwhile: straight
+// into the array of its call.
+struct DirectPoll {
+  CompletionQueue* queue = nullptr;
+  std::span<ibv_wc> room{};  // what is left of the array
+  int taken = 0;
+};
+
 // An object that may complete into a queue: a queue pair. An application thread that polls the
 // queue drives it.
 class Driven {
@@ -34,6 +42,8 @@ class Driven {
   // Receives and sends what is possible now, without waiting for a lock or for the network. The
   // caller holds no queue pair's lock.
   virtual void drive_inline() = 0;
+  // The same for a thread that polls poll.queue.
+  virtual void drive_inline(DirectPoll& /*poll*/) { drive_inline(); }
   // The same where the kernel's epoll does not show what comes in; else does nothing.
   virtual void look_inline() {}
   // The caller has called drive_inline() for a while and goes on with it: see Engine::leave().
@@ -135,7 +145,7 @@ class CompletionQueue : public KeptMemory {
   [[nodiscard]] CompletionQueueCounters counters();
   // For the statistics, which must not wait for a lock for ever; mutex() must be held.
   [[nodiscard]] QuickMutex& mutex() { return mutex_; }
-  [[nodiscard]] const CompletionQueueCounters& counters_locked() const { return counters_; }
+  [[nodiscard]] CompletionQueueCounters counters_locked() const;
   // Completions that the program has not polled; mutex() must be held.
   [[nodiscard]] std::size_t depth_locked() const { return count_; }
   // How many of the places that are taken belong to requests without a completion in this queue.
@@ -162,6 +172,10 @@ class CompletionQueue : public KeptMemory {
   bool push(const Delivery& delivery, std::uint64_t trace = 0);
   // The same for several, all of which go into this queue, under one lock.
   bool push(std::span<const Completed> run);
+  // Puts the first of them, all of which go into this queue, into the array of the thread that
+  // polls it, and returns how many. The others are to be pushed. The caller is that thread, and
+  // holds the lock of the queue pair.
+  [[nodiscard]] std::size_t deliver(std::span<const Completed> run, DirectPoll& poll);
   // As push() to a queue that is full.
   bool lose(const Delivery& delivery);
   // In the child after fork(2), with no other thread.
@@ -211,7 +225,7 @@ class CompletionQueue : public KeptMemory {
   bool take_current();
   Delivery& pop();
   void trace_polled(std::size_t first, std::size_t taken);
-  void drive();
+  void drive(DirectPoll* poll);
   void look_at_some();
   void drive_others();
   void prepare_members(bool solicited_only);
@@ -232,6 +246,7 @@ class CompletionQueue : public KeptMemory {
   QuickMutex mutex_;
   std::vector<Delivery> ring_;  // grows by need, up to cq_.cqe places
   std::vector<Note> notes_;     // parallel to ring_; empty where nothing asks for them
+  bool keeps_notes_ = false;    // settled before the first completion
   std::size_t head_ = 0;
   // The completions in the ring. Changed with mutex_ held; a look without it costs no lock, and
   // sees everything that was pushed before the looking thread last held the lock.
@@ -244,6 +259,9 @@ class CompletionQueue : public KeptMemory {
   EventModeration moderation_;
   std::shared_ptr<ModerationClock> clock_;  // null until moderation with a period is set
   CompletionQueueCounters counters_;
+  // Successes that deliver() has put into arrays, which are in no other counter. Changed with
+  // members_mutex_ held.
+  std::atomic<std::uint64_t> delivered_directly_{0};
   std::uint64_t number_ = 0;
   std::atomic<std::uint32_t> delivered_events_{0};
 

@@ -20,6 +20,7 @@
 namespace weft::device::inbox {
 
 inline constexpr std::uint32_t slots = 512;
+inline constexpr std::size_t line_bytes = 64;  // of a cache
 // Of one receive; one that has more cannot be written to directly.
 inline constexpr std::uint32_t direct_slices = 4;
 // Places for published receives in the first page of an inbox. Where there are more, all of them

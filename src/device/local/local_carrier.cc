@@ -14,6 +14,9 @@ namespace {
 
 using iwarp::EndReason;
 
+// Polls without a progress thread for each look at the channel.
+constexpr unsigned look_every = 64;
+
 // The end that the peer has reported, as this end sees it. Over TCP, the end whose memory or
 // receive was to be accessed would have sent the Terminate.
 Carrier::End end_of(inbox::End reported) {
@@ -225,13 +228,29 @@ void LocalCarrier::drive(Occasion occasion, QueuePairLock& lock) {
   keep_time();
 }
 
+// Nearly all polls of a receiver that waits: a look at its inbox is all that they cost.
+bool LocalCarrier::finds_nothing(const QueuePairLock& /*lock*/) {
+  if (!link_ || !link_->requester.idle() || !link_->connection.reader().is_empty()) return false;
+  const bool settled =
+      end_.reason == EndReason::none && closing_end_ns_ == 0 && confirmed_ && !peer_gone_;
+  if (!settled || link_->connection.own().end.load(std::memory_order_acquire) != inbox::End::none) {
+    return false;
+  }
+  // Without a progress thread only drive() notices a peer that was killed, now and then.
+  if (driver_.engine.mode() == ProgressMode::manual) {
+    if ((polls_ + 1) % look_every == 0) return false;
+    ++polls_;
+  }
+  gathering_.polled();
+  return true;
+}
+
 // Messages before the end of the connection count, so they are taken first.
 void LocalCarrier::take_in(Occasion occasion) {
   if (end_.reason != EndReason::none) return;
   if (occasion == Occasion::deadline) alarm_ns_ = UINT64_MAX;
   if (!confirmed_) look_for_peer();
   // Without a progress thread only this notices a peer that was killed.
-  constexpr unsigned look_every = 64;
   const bool alone = driver_.engine.mode() == ProgressMode::manual && ++polls_ % look_every == 0;
   // Polling looks at shared memory only. The channel, which costs a system call, is the progress
   // thread's.

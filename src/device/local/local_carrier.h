@@ -56,6 +56,7 @@ class LocalCarrier : public Carrier {
   void posted(QueuePairLock& lock) override;
   void receives_posted(QueuePairLock& lock) final;
   void drive(Occasion occasion, QueuePairLock& lock) override;
+  [[nodiscard]] bool finds_nothing(const QueuePairLock& lock) override;
   void note_steady_polling(const QueuePairLock& lock) final {
     if (stream_ && !agreeing()) stream_->note_steady_polling(lock);
   }

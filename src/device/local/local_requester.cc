@@ -150,7 +150,7 @@ LocalRequester::Outcome LocalRequester::execute_send(const WorkRequest& work) {
     return fail(work, Status::remote_invalid_request,
                 {EndReason::peer_terminated, inbox::End::request_refused});
   }
-  if (!map_receive(receive)) return request_access(work);
+  if (!(in_ring && takes_whole(receive)) && !map_receive(receive)) return request_access(work);
   // Small payload: one copy by the processor is cheaper than a system call. The receiver copies it
   // again into its buffers.
   if (in_ring) {
@@ -174,6 +174,16 @@ LocalRequester::Outcome LocalRequester::execute_send_invalidate(const WorkReques
   return request_access(work);
 }
 
+// The same as map_receive() of the usual receive, which has one piece, where its address is not
+// needed.
+bool LocalRequester::takes_whole(const inbox::Receive& receive) {
+  if (receive.pieces != 1 || length_bytes_ == 0 || receive.first.length_bytes < length_bytes_) {
+    return false;
+  }
+  const auto found = receives_.look_up(receive.first);
+  return found.known && found.fault == Fault::none;
+}
+
 // Finds the memory of a receive, as far as the message needs it. Also where the payload goes
 // through the ring: a Send that has completed must not be refused later. False where the peer's
 // device has to decide.
@@ -187,12 +197,7 @@ bool LocalRequester::map_receive(const inbox::Receive& receive) {
     const iwarp::LocalSlice slice =
         i == 0 ? receive.first : connection_.peer_slice(receives_.number_of_oldest(), i);
     if (slice.length_bytes == 0) continue;
-    // Not one that is remembered: a payload in the ring looks at the table only here.
-    const auto found = connection_.grants().look_up({.stag = slice.lkey,
-                                                     .domain = connection_.peer().domain,
-                                                     .offset = slice.address,
-                                                     .length_bytes = slice.length_bytes,
-                                                     .needed = IBV_ACCESS_LOCAL_WRITE});
+    const auto found = receives_.look_up(slice);
     if (!found.known || found.fault != Fault::none) return false;
     found_.push_back(found);
     const std::uint64_t part = std::min<std::uint64_t>(slice.length_bytes, left);

@@ -143,6 +143,7 @@ class LocalRequester {
   void receive_found();
   [[nodiscard]] bool room_for(std::size_t payload_bytes);
   [[nodiscard]] bool map_receive(const inbox::Receive& receive);
+  [[nodiscard]] bool takes_whole(const inbox::Receive& receive);
   [[nodiscard]] int place();
   [[nodiscard]] int copy(RemoteCopy::Purpose purpose);
   bool push(inbox::Kind kind, const iwarp::WorkRequest& work, std::span<const iovec> payload,

@@ -158,6 +158,12 @@ Status LocalResponder::place(const iwarp::ReceiveRequest& receive,
   const bool fits = (header.flags & inbox::flag_too_long) == 0 &&
                     header.length_bytes <= iwarp::total_bytes(receive.slices);
   if (!fits) return Status::local_length;
+  if (receive.slices.size() == 1 && header.length_bytes > 0) [[likely]] {
+    const iwarp::Memory memory = parts_.memory.local_memory(receive.slices.front(), true);
+    const bool placed = memory.fault == Fault::none &&
+                        connection_.reader().copy(0, {memory.at, header.length_bytes});
+    return placed ? Status::success : Status::local_protection;
+  }
   here_.clear();
   if (iwarp::map_slices(parts_.memory, receive.slices, 0, header.length_bytes, true, here_) !=
       Fault::none) {

@@ -28,6 +28,7 @@ class ObservedLocalCarrier final : public LocalCarrier {
   void advance(QueuePairLock& lock) override;
   void posted(QueuePairLock& lock) override;
   void drive(Occasion occasion, QueuePairLock& lock) override;
+  [[nodiscard]] bool finds_nothing(const QueuePairLock& /*lock*/) override { return false; }
   void disconnect(QueuePairLock& lock) override;
   void flush(QueuePairLock& lock) override;
 

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "device/local/grant_table.h"
 #include "device/local/inbox.h"
 #include "device/local/local_connection.h"
 
@@ -33,6 +34,21 @@ class PeerReceives {
     return ahead_[claimed_ % ahead_.size()];
   }
   [[nodiscard]] std::uint64_t number_of_oldest() const { return claimed_; }
+  // The memory of one of its pieces, as the peer's table of regions has it now.
+  [[nodiscard]] GrantView::Found look_up(const iwarp::LocalSlice& piece) {
+    const GrantView& grants = connection_.grants();
+    const GrantView::Access access{.stag = piece.lkey,
+                                   .domain = connection_.peer().domain,
+                                   .offset = piece.address,
+                                   .length_bytes = piece.length_bytes,
+                                   .needed = IBV_ACCESS_LOCAL_WRITE};
+    const auto found = grants.look_up(access, region_);
+    if (!found.known || found.fault != iwarp::Fault::none || grants.still_there(found)) {
+      return found;
+    }
+    region_ = {};
+    return grants.look_up(access, region_);
+  }
   void claim() { ++claimed_; }
 
  private:
@@ -50,6 +66,7 @@ class PeerReceives {
   std::uint64_t copied_ = 0;     // those before it were copied
   std::uint64_t published_ = 0;  // at the last look
   std::array<inbox::Receive, 8> ahead_{};
+  GrantView::Known region_;  // of the last one
 };
 
 }  // namespace weft::device

@@ -26,13 +26,11 @@ Slot& slot_at(inbox::Inbox& inbox, std::uint64_t number) {
   return inbox.ring[number % inbox::slots];
 }
 
-// Of a slot: the reader looks at the first one again and again.
-constexpr std::size_t line_bytes = 64;
-
 // Writes the first cache line of a slot last, and with it the stamp: otherwise the reader would
 // fetch the line between the two, and the writer would have to take it back.
 bool load_backwards(std::byte* at, const std::byte* from, std::size_t bytes) {
-  const std::size_t in_line = line_bytes - (reinterpret_cast<std::uintptr_t>(at) % line_bytes);
+  const std::size_t in_line =
+      inbox::line_bytes - (reinterpret_cast<std::uintptr_t>(at) % inbox::line_bytes);
   if (bytes <= in_line) return guarded_load(at, from, bytes);
   return guarded_load(at + in_line, from + in_line, bytes - in_line) &&
          guarded_load(at, from, in_line);
@@ -84,6 +82,13 @@ bool RingWriter::push(inbox::MessageHeader header, std::span<const iovec> payloa
   header.slots = static_cast<std::uint16_t>(slots_for(bytes));
   begin_again(header.slots);
   std::size_t offset = 0;
+  if (payload.size() == 1 && bytes <= inbox::first_payload_bytes) {
+    std::byte* const at = slot_at(peer_, produced_).data.data() + sizeof header;
+    if (!load_backwards(at, static_cast<const std::byte*>(payload.front().iov_base), bytes)) {
+      return false;
+    }
+    payload = {};
+  }
   for (const auto& piece : payload) {
     const auto* from = static_cast<const std::byte*>(piece.iov_base);
     for (std::size_t left = piece.iov_len; left > 0;) {
@@ -119,14 +124,8 @@ std::optional<inbox::MessageHeader> RingReader::next() {
 }
 
 std::optional<inbox::MessageHeader> RingReader::look() {
+  if (is_empty()) return std::nullopt;
   const Slot& first = slot_at(own_, consumed_);
-  // The stamp is the number of the slot since the beginning, so what an earlier round has left is
-  // never taken for new.
-  if (first.stamp.load(std::memory_order_seq_cst) != consumed_ + 1) {
-    // The second line of a short message comes together with the first one then.
-    __builtin_prefetch(&first.data[line_bytes - sizeof first.stamp]);
-    return std::nullopt;
-  }
   inbox::MessageHeader header;
   std::memcpy(&header, first.data.data(), sizeof header);
   std::atomic_signal_fence(std::memory_order_seq_cst);  // the slot may change, the copy does not
@@ -141,6 +140,12 @@ std::optional<inbox::MessageHeader> RingReader::look() {
 }
 
 bool RingReader::copy(std::size_t offset, std::span<std::byte> to) const {
+  if (offset == 0 && to.size() <= inbox::first_payload_bytes) {
+    const std::byte* const from = slot_at(own_, consumed_).data.data();
+    const bool done = guarded_store(to.data(), from + sizeof(inbox::MessageHeader), to.size());
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    return done;
+  }
   while (!to.empty()) {
     const Position from = position_of(offset);
     const std::size_t part = std::min(to.size(), Slot::bytes - from.offset);

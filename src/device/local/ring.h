@@ -46,6 +46,16 @@ class RingReader {
  public:
   explicit RingReader(inbox::Inbox& own) : own_(own), consumed_(own.first_slot) {}
 
+  // Whether next() would find nothing.
+  [[nodiscard]] bool is_empty() const {
+    const inbox::Slot& first = own_.ring[consumed_ % inbox::slots];
+    // The stamp is the number of the slot since the beginning, so what an earlier round has left is
+    // never taken for new.
+    if (first.stamp.load(std::memory_order_seq_cst) == consumed_ + 1) return false;
+    // The second cache line of a short message comes together with the first one then.
+    __builtin_prefetch(&first.data[inbox::line_bytes - sizeof first.stamp]);
+    return true;
+  }
   // The next message. The payload is still in the ring: copy() takes it from there, and done()
   // gives its slots back. Nothing where there is none, or where what is there cannot be a message
   // (then broken() is true).

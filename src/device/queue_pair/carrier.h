@@ -71,6 +71,9 @@ class Carrier {
   virtual void receives_posted(QueuePairLock& lock) = 0;
   // Moves what has come in and, where that raised answers, what goes out.
   virtual void drive(Occasion occasion, QueuePairLock& lock) = 0;
+  // A poll of the program: true where drive() would find nothing and change nothing. Carriers that
+  // cannot tell for less than it costs do not.
+  [[nodiscard]] virtual bool finds_nothing(const QueuePairLock& /*lock*/) { return false; }
   // An application thread polls the queue pair steadily: see Engine::leave(). Called again when the
   // engine has to watch it meanwhile.
   virtual void note_steady_polling(const QueuePairLock& /*lock*/) {}

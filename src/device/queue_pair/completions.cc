@@ -150,7 +150,7 @@ ibv_wc_status Completions::replaced(const ibv_wc& failure, Replacement& replacem
 
 // A full queue loses one completion, not those behind it: each completion is offered to its queue,
 // in the order in which the requests ended.
-Completions::Published Completions::publish() {
+Completions::Published Completions::publish(DirectPoll* poll) {
   if (observation_) [[unlikely]]
     return publish_observed();
   bool fits = true;
@@ -160,7 +160,10 @@ Completions::Published Completions::publish() {
     for (; run < rest.size() && rest[run].into == rest.front().into; ++run) {
       count(rest[run].delivery);
     }
-    fits &= rest.front().into->push(rest.first(run));
+    CompletionQueue& into = *rest.front().into;
+    const std::size_t direct =
+        poll && poll->queue == &into ? into.deliver(rest.first(run), *poll) : 0;
+    if (direct < run) fits &= into.push(rest.subspan(direct, run - direct));
     rest = rest.subspan(run);
   }
   pending_.clear();

@@ -59,8 +59,8 @@ class Completions {
     late,  // a rule of faults keeps some back: see new_alarm_ns()
     lost,  // a completion queue had no room, so the queue pair must fail; some may be late as well
   };
-  // Makes everything collected visible.
-  [[nodiscard]] Published publish();
+  // Makes everything collected visible. `poll`: of the thread that calls, if it polls.
+  [[nodiscard]] Published publish(DirectPoll* poll = nullptr);
   // Throws away what was collected, gives its places back, and forgets the statuses that were to be
   // replaced.
   void drop();

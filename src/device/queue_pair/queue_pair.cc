@@ -281,11 +281,11 @@ void QueuePair::abandon_after_fork() {
 // and the answers to it are written; only then do completions become visible, because the program
 // may exit right after it has seen its last one. Releases the lock before it notifies the observer
 // of the connection.
-void QueuePair::settle(QueuePairLock& lock) {
+void QueuePair::settle(QueuePairLock& lock, DirectPoll* poll) {
   if (carrier_ && carrier_->ended(lock)) on_carrier_ended(lock);
   // Before publish(), which may take the queue pair to ERR: a queue pair in ERR does not drain.
   if (drain_event_) report_drained(lock);
-  publish(lock);
+  publish(lock, poll);
   // The observer (a connection manager) takes locks of its own, so it is called without this one.
   ConnectionNotices& notices = parts_.notices;
   if (!notices.ready && !notices.ended) return;
@@ -299,12 +299,12 @@ void QueuePair::settle(QueuePairLock& lock) {
   if (ended) observer->on_stream_ended(reason);
 }
 
-void QueuePair::publish(QueuePairLock& lock) {
+void QueuePair::publish(QueuePairLock& lock, DirectPoll* poll) {
   Completions& completions = parts_.completions;
   if (completions.empty()) return;
   // The program has called ibv_destroy_qp(3) and expects nothing more.
   if (parts_.destroyed) return completions.drop();
-  const Completions::Published published = completions.publish();
+  const Completions::Published published = completions.publish(poll);
   if (published == Completions::Published::all) [[likely]]
     return;
   // A queue pair that has lost a completion fails: its program cannot know what has completed. The
@@ -415,7 +415,7 @@ void QueuePair::on_deadline() {
   drive(Occasion::deadline);
 }
 
-void QueuePair::drive_inline() {
+void QueuePair::drive_inline(DirectPoll* poll) {
   // A UDP socket belongs to the slot: it may have datagrams for other queue pairs, and takes their
   // locks. There is one for each address and one for groups, so that one call that finds the ready
   // ones is cheaper than asking each.
@@ -430,9 +430,10 @@ void QueuePair::drive_inline() {
     QueuePairLock lock(mutex_, std::try_to_lock);
     if (!lock.owns()) return;
     // Engine::poll() may call this queue pair, so it is called after the lock is released.
+    if (carrier_ && carrier_->finds_nothing(lock)) return;
     waits = !carrier_ && search_.pairing();
     if (carrier_) carrier_->drive(Occasion::polled, lock);
-    settle(lock);
+    settle(lock, poll);
   }
   // Without a progress thread only this brings about the connection.
   Engine& engine = context().engine();

@@ -130,7 +130,8 @@ class QueuePair final : public Pollable,
 
   // --- Progress. Without any lock.
 
-  void drive_inline() override;
+  void drive_inline() override { drive_inline(nullptr); }
+  void drive_inline(DirectPoll& poll) override { drive_inline(&poll); }
   void look_inline() override;
   void note_steady_polling() override;
   [[nodiscard]] Pollable* pollable() override { return this; }
@@ -177,9 +178,10 @@ class QueuePair final : public Pollable,
   [[nodiscard]] Context& context() const { return parts_.context; }
   [[nodiscard]] ibv_qp_state initial_state() const;
   void undo_create();
-  void settle(QueuePairLock& lock);
-  void publish(QueuePairLock& lock);
+  void settle(QueuePairLock& lock, DirectPoll* poll = nullptr);
+  void publish(QueuePairLock& lock, DirectPoll* poll);
   void drive(Occasion occasion);
+  void drive_inline(DirectPoll* poll);
 
   // Posting
   int post_one(const ibv_send_wr& request, QueuePairLock& lock);

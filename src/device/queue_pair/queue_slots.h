@@ -14,20 +14,29 @@ class QueueSlots {
   explicit QueueSlots(std::uint32_t capacity) : capacity_(capacity) {}
 
   [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
-  [[nodiscard]] std::uint32_t taken() const { return taken_.load(std::memory_order_acquire); }
+  // The lock of the posting queue must be held.
+  [[nodiscard]] std::uint32_t taken() const {
+    return taken_.load(std::memory_order_relaxed) - returned_.load(std::memory_order_acquire);
+  }
   [[nodiscard]] bool full() const { return taken() >= capacity_; }
 
   // The lock of the posting queue must be held; full() was false.
-  void take() { taken_.fetch_add(1, std::memory_order_relaxed); }
+  void take() {
+    taken_.store(taken_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
   void resize(std::uint32_t capacity) { capacity_ = capacity; }
-  void clear() { taken_.store(0, std::memory_order_release); }
+  void clear() {
+    returned_.store(taken_.load(std::memory_order_relaxed), std::memory_order_release);
+  }
 
   // From any thread.
-  void give_back(std::uint32_t count) { taken_.fetch_sub(count, std::memory_order_release); }
+  void give_back(std::uint32_t count) { returned_.fetch_add(count, std::memory_order_release); }
 
  private:
   std::uint32_t capacity_;
+  // Since the beginning; they wrap around. One writer at a time needs no atomic addition.
   std::atomic<std::uint32_t> taken_{0};
+  std::atomic<std::uint32_t> returned_{0};
 };
 
 }  // namespace weft::device
