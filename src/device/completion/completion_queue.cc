@@ -339,7 +339,7 @@ std::size_t CompletionQueue::deliver(std::span<const Completed> run, DirectPoll&
   std::size_t done = 0;
   for (; done < count && run[done].delivery.completion.status == IBV_WC_SUCCESS; ++done) {
     poll.room[done] = run[done].delivery.completion;
-    run[done].delivery.free_slots();
+    run[done].delivery.slots->give_back_locked(run[done].delivery.covered);
   }
   poll.room = poll.room.subspan(done);
   poll.taken += static_cast<int>(done);

@@ -81,6 +81,7 @@ bool LocalResponder::drain() {
   const bool answered = requester_.is_answered();
   RingReader& reader = connection_.reader();
   unsigned taken = 0;
+  const std::uint64_t began = reader.position();
   // A failure ends the connection, so later messages have no effect.
   for (; !failure_ && !halted_ && taken < most; ++taken) {
     const auto header = reader.next();
@@ -91,10 +92,22 @@ bool LocalResponder::drain() {
   // The peer has written what no version of this library writes.
   if (reader.broken()) fail(inbox::End::closed);
   if (taken == 0) return true;
+  slots_since_look_ += reader.position() - began;
+  look_for_waiting_peer();
+  return taken < most;
+}
+
+// A peer that waits for room has filled nearly all slots since the last look here, so there are
+// many left to be taken, and another look will come. One that waits until messages to a shared
+// queue are taken may wait for the last of them.
+void LocalResponder::look_for_waiting_peer() {
+  static_assert(inbox::slots / 2 + RingWriter::slots_for(inbox::matched_inline_bytes) <
+                inbox::slots);
+  if (!parts_.receives.shared() && slots_since_look_ < inbox::slots / 2) return;
+  slots_since_look_ = 0;
   // Not a load: that could be carried out before the store of what was consumed is visible, and the
   // peer would wait for ever.
   if (connection_.own().wants_room.exchange(0) != 0) connection_.wake();
-  return taken < most;
 }
 
 bool LocalResponder::take(const inbox::MessageHeader& header) {

@@ -40,6 +40,7 @@ class LocalResponder {
   [[nodiscard]] const std::optional<Failure>& failure() const { return failure_; }
 
  private:
+  void look_for_waiting_peer();
   // False: the message stays in the ring, because it waits for a receive or has failed.
   [[nodiscard]] bool take(const inbox::MessageHeader& header);
   [[nodiscard]] bool take_send(const inbox::MessageHeader& header);
@@ -75,6 +76,7 @@ class LocalResponder {
   const std::uint64_t first_;  // receive in the queue pair's own count that is published as 0
   std::uint64_t published_;
   std::optional<Failure> failure_;
+  std::uint64_t slots_since_look_ = 0;  // taken, see look_for_waiting_peer()
   bool halted_ = false;       // nothing behind the message at the reader is taken any more
   bool starving_ = false;     // the message at the reader waits for a receive of the shared queue
   std::uint64_t placed_ = 0;  // number of a Write that waits so, and is placed already

@@ -38,11 +38,6 @@ bool load_backwards(std::byte* at, const std::byte* from, std::size_t bytes) {
 
 }  // namespace
 
-std::uint32_t RingWriter::slots_for(std::size_t payload_bytes) {
-  const std::size_t bytes = payload_bytes + sizeof(inbox::MessageHeader);
-  return static_cast<std::uint32_t>((bytes + Slot::bytes - 1) / Slot::bytes);
-}
-
 bool RingWriter::has_room(std::size_t payload_bytes) {
   const std::uint64_t needed = produced_ + slots_for(payload_bytes);
   // The last known value is enough most of the time. The peer's line in the cache is read only

@@ -25,7 +25,10 @@ class RingWriter {
   // payload is memory of the application that is not mapped any more.
   [[nodiscard]] bool push(inbox::MessageHeader header, std::span<const iovec> payload);
   // How many slots a message takes.
-  [[nodiscard]] static std::uint32_t slots_for(std::size_t payload_bytes);
+  [[nodiscard]] static constexpr std::uint32_t slots_for(std::size_t payload_bytes) {
+    const std::size_t bytes = payload_bytes + sizeof(inbox::MessageHeader);
+    return static_cast<std::uint32_t>((bytes + inbox::Slot::bytes - 1) / inbox::Slot::bytes);
+  }
   // Where the next message would lie.
   [[nodiscard]] std::uint64_t position() const { return produced_; }
   // How many slots are used at most while each message is taken before the next one comes, and no

@@ -25,16 +25,25 @@ class QueueSlots {
     taken_.store(taken_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
   void resize(std::uint32_t capacity) { capacity_ = capacity; }
+  // Of a shared receive queue, whose lock is not that of the queue pairs that use it.
+  void set_shared() { shared_ = true; }
   void clear() {
     returned_.store(taken_.load(std::memory_order_relaxed), std::memory_order_release);
   }
 
+  // The lock of the queue pair must be held that completes the requests.
+  void give_back_locked(std::uint32_t count) {
+    if (shared_) return give_back(count);
+    taken_.store(taken_.load(std::memory_order_relaxed) - count, std::memory_order_relaxed);
+  }
   // From any thread.
   void give_back(std::uint32_t count) { returned_.fetch_add(count, std::memory_order_release); }
 
  private:
   std::uint32_t capacity_;
-  // Since the beginning; they wrap around. One writer at a time needs no atomic addition.
+  bool shared_ = false;
+  // Since the beginning; they wrap around. The first one has one writer at a time, which needs no
+  // atomic addition.
   std::atomic<std::uint32_t> taken_{0};
   std::atomic<std::uint32_t> returned_{0};
 };

@@ -23,6 +23,7 @@ SharedReceiveQueue::SharedReceiveQueue(Context& context, ibv_pd* domain,
       counted_(context.device().adapter(), Capability::shared_receive_queues),
       ring_(attributes.attr.max_wr, attributes.attr.max_sge),
       max_slices_(attributes.attr.max_sge) {
+  ring_.slots().set_shared();
   srq_.context = context.verbs();
   srq_.srq_context = attributes.srq_context;
   srq_.pd = domain;
