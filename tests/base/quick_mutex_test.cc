@@ -60,8 +60,7 @@ TEST(QuickMutex, WakesAThreadThatIsAboutToSleep) {
     const std::lock_guard lock(mutex);
     asked = turn;
     // From less than the looks before the sleep to more than its beginning.
-    for (volatile int i = 0; i < turn * 7 % 20'000; i = i + 1) {
-    }
+    for (int i = 0; i < turn * 7 % 20'000; ++i) std::atomic_signal_fence(std::memory_order_seq_cst);
   }
   waiter.join();
   EXPECT_TRUE(mutex.try_lock());

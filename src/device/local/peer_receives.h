@@ -42,12 +42,12 @@ class PeerReceives {
                                    .offset = piece.address,
                                    .length_bytes = piece.length_bytes,
                                    .needed = IBV_ACCESS_LOCAL_WRITE};
-    const auto found = grants.look_up(access, region_);
-    if (!found.known || found.fault != iwarp::Fault::none || grants.still_there(found)) {
-      return found;
+    auto found = grants.look_up(access, region_);
+    if (found.known && found.fault == iwarp::Fault::none && !grants.still_there(found)) {
+      region_ = {};
+      found = grants.look_up(access, region_);
     }
-    region_ = {};
-    return grants.look_up(access, region_);
+    return found;
   }
   void claim() { ++claimed_; }
 

@@ -111,11 +111,14 @@ bool RingWriter::push(inbox::MessageHeader header, std::span<const iovec> payloa
 
 // A peer that writes one skip after the other does not keep the reader here.
 std::optional<inbox::MessageHeader> RingReader::next() {
-  const auto found = look();
-  if (!found || found->kind != inbox::Kind::skip) return found;
-  done(*found);
-  const auto behind = look();
-  return behind && behind->kind == inbox::Kind::skip ? std::nullopt : behind;
+  // One object, so that nothing is copied.
+  auto found = look();
+  if (found && found->kind == inbox::Kind::skip) [[unlikely]] {
+    done(*found);
+    found = look();
+    if (found && found->kind == inbox::Kind::skip) found.reset();
+  }
+  return found;
 }
 
 std::optional<inbox::MessageHeader> RingReader::look() {

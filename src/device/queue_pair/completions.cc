@@ -68,6 +68,15 @@ ibv_wc_opcode verbs_opcode(Operation operation) {
   return IBV_WC_SEND;
 }
 
+// A new completion, made in its place: a copy of what was just written in smaller parts waits until
+// these have reached the cache.
+Delivery& begin(std::vector<Completed>& pending, QueueSlots& slots, CompletionQueue* into) {
+  Completed& made = pending.emplace_back();
+  made.into = into;
+  made.delivery.slots = &slots;
+  return made.delivery;
+}
+
 }  // namespace
 
 Completions::Completions(ibv_qp& qp, std::uint32_t send_requests)
@@ -79,36 +88,40 @@ Completions::Completions(ibv_qp& qp, std::uint32_t send_requests)
 // The opcode is set for failures as well. ibv_poll_cq(3) leaves it undefined there, but programs
 // print it.
 void Completions::add_send(const iwarp::SendCompletion& completion) {
-  ibv_wc wc{};
+  Delivery& delivery = begin(pending_, send_slots_, send_queue_);
+  filled_ = true;
+  delivery.covered = completion.covered;
+  ibv_wc& wc = delivery.completion;
   wc.wr_id = completion.wr_id;
+  wc.qp_num = qp_.qp_num;
+  wc.opcode = verbs_opcode(completion.operation);
+  wc.byte_len = completion.length_bytes;
   wc.status = verbs_status(completion.status);
   if (wc.status != IBV_WC_SUCCESS) [[unlikely]] {
     wc.status = replaced(wc, send_replacement_);
     if (wc.status == IBV_WC_RETRY_EXC_ERR) wc.vendor_err = static_cast<std::uint32_t>(loss_);
     failed_ = true;
   }
-  wc.opcode = verbs_opcode(completion.operation);
-  wc.byte_len = completion.length_bytes;
-  wc.qp_num = qp_.qp_num;
-  pending_.push_back(
-      {{.completion = wc, .slots = &send_slots_, .covered = completion.covered}, send_queue_});
-  filled_ = true;
 }
 
 // `from_write` is a Write with immediate: its payload is at the address of the Write, and the
 // receive's own buffers are untouched.
 ibv_wc& Completions::add_receive(const iwarp::ReceiveCompletion& completion, QueueSlots& slots,
                                  CompletionQueue* into) {
-  ibv_wc wc{};
+  Delivery& delivery = begin(pending_, slots, into ? into : receive_queue_);
+  filled_ = true;
+  delivery.solicited = completion.solicited;
+  delivery.receive = true;
+  ibv_wc& wc = delivery.completion;
   wc.wr_id = completion.wr_id;
+  wc.qp_num = qp_.qp_num;
+  wc.opcode = completion.from_write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
+  wc.byte_len = completion.length_bytes;
   wc.status = verbs_status(completion.status);
   if (wc.status != IBV_WC_SUCCESS) [[unlikely]] {
     wc.status = replaced(wc, receive_replacement_);
     failed_ = true;
   }
-  wc.opcode = completion.from_write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
-  wc.byte_len = completion.length_bytes;
-  wc.qp_num = qp_.qp_num;
   // One union of ibv_wc holds the immediate (in network order, as it was posted) or the key, so
   // only one of them can be reported.
   if (completion.has_immediate) {
@@ -118,11 +131,7 @@ ibv_wc& Completions::add_receive(const iwarp::ReceiveCompletion& completion, Que
     wc.wc_flags |= IBV_WC_WITH_INV;
     wc.invalidated_rkey = completion.invalidated_rkey;
   }
-  pending_.push_back(
-      {{.completion = wc, .slots = &slots, .solicited = completion.solicited, .receive = true},
-       into ? into : receive_queue_});
-  filled_ = true;
-  return pending_.back().delivery.completion;
+  return wc;
 }
 
 void Completions::replace_send_status(std::uint64_t wr_id, ibv_wc_status status) {
