@@ -44,8 +44,8 @@ TEST(QuickMutex, KeepsThreadsApartAndLosesNone) {
   mutex.unlock();
 }
 
-// A thread that is about to sleep may miss an unlock that is under way. The holder gives up the lock
-// at any time, and each thread ends only if no wake-up is lost.
+// A thread that is about to sleep may miss an unlock that is under way. The holder gives up the
+// lock at any time, and each thread ends only if no wake-up is lost.
 TEST(QuickMutex, WakesAThreadThatIsAboutToSleep) {
   constexpr int turns = 3'000;
   QuickMutex mutex;

@@ -99,8 +99,7 @@ CompletionQueue::CompletionQueue(Context& context, int entries, void* user_conte
       counted_(context.device().adapter(), Capability::completion_queues),
       channel_(channel),
       ring_(std::min(static_cast<std::size_t>(entries), first_places)),
-      notes_(context.device().trace() ? ring_.size() : 0),
-      keeps_notes_(!notes_.empty()) {
+      notes_(context.device().trace() ? ring_.size() : 0) {
   cq_.context = context.verbs();
   cq_.channel = channel ? channel->verbs() : nullptr;
   cq_.cq_context = user_context;
@@ -184,7 +183,7 @@ CompletionQueueCounters CompletionQueue::counters() {
 
 CompletionQueueCounters CompletionQueue::counters_locked() const {
   CompletionQueueCounters now = counters_;
-  const std::uint64_t directly = delivered_directly_.load(std::memory_order_relaxed);
+  const std::uint64_t directly = looks_.delivered.load(std::memory_order_relaxed);
   now.completions[IBV_WC_SUCCESS] += directly;
   now.polled += directly;
   return now;
@@ -215,7 +214,6 @@ void CompletionQueue::extend(const CompletionQueueExtras& extras) {
   const std::lock_guard lock(mutex_);
   extras_ = extras;
   if (extras.stamps) notes_.resize(ring_.size());
-  keeps_notes_ = !notes_.empty();
 }
 
 // The lock is held until end_poll(), as ibv_start_poll(3) has it: the fields of the current
@@ -276,8 +274,8 @@ void CompletionQueue::drive(DirectPoll* poll) {
   for (const auto& member : members_) {
     poll ? member->drive_inline(*poll) : member->drive_inline();
   }
-  // Reading the clock costs as much as a look at a peer of the same host.
-  constexpr std::uint32_t looks_per_clock = 16;
+  // Reading the clock costs as much as two looks at a peer of the same host.
+  constexpr std::uint32_t looks_per_clock = 32;
   if (++looks_.count % looks_per_clock == 0) drive_others();
 }
 
@@ -330,12 +328,13 @@ bool CompletionQueue::push(std::span<const Completed> run) {
   return fits;
 }
 
-// What is in the ring was completed before. A queue that is armed raises an event, and a trace shows
-// how long a completion was in the queue: then each goes through the ring. The fields are read
-// without mutex_: a program that arms while it polls has no order between the two.
+// What is in the ring was completed before. A queue that is armed raises an event, and a trace
+// shows how long a completion was in the queue: then each goes through the ring. The fields are
+// read without mutex_: a program that arms while it polls has no order between the two.
 std::size_t CompletionQueue::deliver(std::span<const Completed> run, DirectPoll& poll) {
   const std::size_t count = std::min(run.size(), poll.room.size());
-  if (count_.load(std::memory_order_relaxed) != 0 || is_armed() || keeps_notes_) return 0;
+  const bool noted = extras_.stamps || context_.device().trace();
+  if (count_.load(std::memory_order_relaxed) != 0 || is_armed() || noted) return 0;
   std::size_t done = 0;
   for (; done < count && run[done].delivery.completion.status == IBV_WC_SUCCESS; ++done) {
     poll.room[done] = run[done].delivery.completion;
@@ -343,8 +342,8 @@ std::size_t CompletionQueue::deliver(std::span<const Completed> run, DirectPoll&
   }
   poll.room = poll.room.subspan(done);
   poll.taken += static_cast<int>(done);
-  delivered_directly_.store(delivered_directly_.load(std::memory_order_relaxed) + done,
-                            std::memory_order_relaxed);
+  looks_.delivered.store(looks_.delivered.load(std::memory_order_relaxed) + done,
+                         std::memory_order_relaxed);
   return done;
 }
 

@@ -215,6 +215,8 @@ class CompletionQueue : public KeptMemory {
     std::uint32_t count = 0;
     std::uint64_t others_due_ns = 0;   // see drive_others()
     std::uint32_t steady_polling = 0;  // Engine::steady_polling() that the members know of
+    // Successes that deliver() has put into arrays, which are in no other counter.
+    std::atomic<std::uint64_t> delivered{0};
   };
 
   template <typename Predicate>
@@ -246,7 +248,6 @@ class CompletionQueue : public KeptMemory {
   QuickMutex mutex_;
   std::vector<Delivery> ring_;  // grows by need, up to cq_.cqe places
   std::vector<Note> notes_;     // parallel to ring_; empty where nothing asks for them
-  bool keeps_notes_ = false;    // settled before the first completion
   std::size_t head_ = 0;
   // The completions in the ring. Changed with mutex_ held; a look without it costs no lock, and
   // sees everything that was pushed before the looking thread last held the lock.
@@ -259,9 +260,6 @@ class CompletionQueue : public KeptMemory {
   EventModeration moderation_;
   std::shared_ptr<ModerationClock> clock_;  // null until moderation with a period is set
   CompletionQueueCounters counters_;
-  // Successes that deliver() has put into arrays, which are in no other counter. Changed with
-  // members_mutex_ held.
-  std::atomic<std::uint64_t> delivered_directly_{0};
   std::uint64_t number_ = 0;
   std::atomic<std::uint32_t> delivered_events_{0};
 

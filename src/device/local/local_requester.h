@@ -162,11 +162,11 @@ class LocalRequester {
   std::optional<Failure> failure_;
   std::optional<std::uint8_t> retries_;
   bool awaits_room_ = false;
-  bool reply_awaited_ = false;              // by the oldest pending request
-  bool stored_ = false;                     // the request that executes is the oldest pending one
-  bool watches_taking_ = false;             // see watch_taking()
-  std::uint64_t requests_ = 0;              // for an access, since the beginning
-  std::uint64_t answers_ = 0;               // taken
+  bool reply_awaited_ = false;   // by the oldest pending request
+  bool stored_ = false;          // the request that executes is the oldest pending one
+  bool watches_taking_ = false;  // see watch_taking()
+  std::uint64_t requests_ = 0;   // for an access, since the beginning
+  std::uint64_t answers_ = 0;    // taken
   PeerReceives receives_;
   std::uint64_t deadline_ns_ = UINT64_MAX;  // of the oldest pending request, which lacks a receive
   MappedAccess mapped_;

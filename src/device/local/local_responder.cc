@@ -26,6 +26,11 @@ iwarp::RemoteRight right_of(Operation operation) {
   return is_atomic(operation) ? iwarp::RemoteRight::atomic : iwarp::RemoteRight::write;
 }
 
+bool same(const iwarp::LocalSlice& one, const iwarp::LocalSlice& other) {
+  return one.address == other.address && one.length_bytes == other.length_bytes &&
+         one.lkey == other.lkey;
+}
+
 // As processor atomics, so that they exclude each other and those of programs on the same memory.
 GuardedAtomic atomic_of(const inbox::AccessRequest& request) {
   switch (request.operation) {
@@ -44,25 +49,33 @@ GuardedAtomic atomic_of(const inbox::AccessRequest& request) {
 
 // What a peer needs to know of a receive: how much fits, and where large payload goes. The peer
 // checks the lkeys again when it writes, and this end when it copies.
+//
+// Many programs post the same receives again and again. One that its place has already is not
+// written, so that the cache line stays in the caches of both ends.
+void LocalResponder::publish(std::uint64_t number) {
+  const auto slices = parts_.receives.own().slices_of(number);
+  inbox::Receive& receive = connection_.own_receive(number - first_);
+  const std::uint64_t length_bytes = iwarp::total_bytes(slices);
+  const bool kept = slices.size() == 1 && receive.pieces == 1 &&
+                    receive.length_bytes == length_bytes && same(receive.first, slices.front());
+  if (kept) return;
+  receive.length_bytes = length_bytes;
+  receive.pieces = static_cast<std::uint32_t>(slices.size());
+  // A receive with more pieces is filled by this side, which the peer asks for that.
+  if (slices.size() > inbox::direct_slices) {
+    receive.pieces = inbox::direct_slices + 1;
+  } else if (!slices.empty()) {
+    receive.first = slices.front();
+    if (slices.size() > 1) {
+      std::ranges::copy(slices.subspan(1), connection_.own_further_slices(number - first_).begin());
+    }
+  }
+}
+
 void LocalResponder::publish_receives() {
   const ReceiveRing& ring = parts_.receives.own();
   if (published_ == ring.last()) return;
-  for (; published_ < ring.last(); ++published_) {
-    const auto slices = ring.slices_of(published_);
-    inbox::Receive& receive = connection_.own_receive(published_ - first_);
-    receive.length_bytes = iwarp::total_bytes(slices);
-    receive.pieces = static_cast<std::uint32_t>(slices.size());
-    // A receive with more pieces is filled by this side, which the peer asks for that.
-    if (slices.size() > inbox::direct_slices) {
-      receive.pieces = inbox::direct_slices + 1;
-    } else if (!slices.empty()) {
-      receive.first = slices.front();
-      if (slices.size() > 1) {
-        std::ranges::copy(slices.subspan(1),
-                          connection_.own_further_slices(published_ - first_).begin());
-      }
-    }
-  }
+  for (; published_ < ring.last(); ++published_) publish(published_);
   inbox::Inbox& own = connection_.own();
   // After the receives themselves; sequentially consistent with the look at `wants_receive` behind
   // it.

@@ -40,6 +40,7 @@ class LocalResponder {
   [[nodiscard]] const std::optional<Failure>& failure() const { return failure_; }
 
  private:
+  void publish(std::uint64_t number);
   void look_for_waiting_peer();
   // False: the message stays in the ring, because it waits for a receive or has failed.
   [[nodiscard]] bool take(const inbox::MessageHeader& header);
