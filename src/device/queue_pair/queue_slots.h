@@ -14,9 +14,11 @@ class QueueSlots {
   explicit QueueSlots(std::uint32_t capacity) : capacity_(capacity) {}
 
   [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
-  // The lock of the posting queue must be held.
+  // Exact while the lock of the posting queue is held; otherwise some that were taken since may
+  // count.
   [[nodiscard]] std::uint32_t taken() const {
-    return taken_.load(std::memory_order_relaxed) - returned_.load(std::memory_order_acquire);
+    const std::uint32_t returned = returned_.load(std::memory_order_acquire);
+    return taken_.load(std::memory_order_relaxed) - returned;
   }
   [[nodiscard]] bool full() const { return taken() >= capacity_; }
 
