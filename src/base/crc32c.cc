@@ -1,5 +1,7 @@
 #include "base/crc32c.h"
 
+#include "base/crc32c_state.h"
+
 #if defined(WEFT_ISAL)
 #include <isa-l/crc.h>
 
@@ -17,7 +19,7 @@ namespace weft {
 namespace {
 
 // Up to here one instruction after the other is faster than ISA-L's call with its parallel lanes.
-constexpr std::size_t short_bytes = 255;
+constexpr std::size_t short_bytes = 256;
 
 #if defined(__x86_64__)
 bool has_instruction() {
@@ -51,29 +53,41 @@ std::uint32_t update_short(std::uint32_t state, Bytes /*bytes*/) {
 
 }  // namespace
 
-void Crc32c::update(Bytes bytes) {
-  if (bytes.size() <= short_bytes && has_instruction()) {
-    state_ = update_short(state_, bytes);
-    return;
-  }
+std::uint32_t update_crc32c(std::uint32_t state, Bytes bytes) {
+  if (bytes.size() <= short_bytes && has_instruction()) return update_short(state, bytes);
   // ISA-L takes a 32-bit length and, for historical reasons, a pointer to non-const.
   constexpr std::size_t piece_bytes = std::size_t{1} << 30;
   while (!bytes.empty()) {
     const auto piece = bytes.first(std::min(bytes.size(), piece_bytes));
     auto* data = reinterpret_cast<unsigned char*>(const_cast<std::byte*>(piece.data()));
     // Unlike crc32_gzip_refl(), this function does not invert: value() does.
-    state_ = crc32_iscsi(data, static_cast<int>(piece.size()), state_);
+    state = crc32_iscsi(data, static_cast<int>(piece.size()), state);
     bytes = bytes.subspan(piece.size());
   }
   tidy_vector_registers();
+  return state;
 }
 #else
-void Crc32c::update(Bytes bytes) {
+std::uint32_t update_crc32c(std::uint32_t state, Bytes bytes) {
   // The polynomial 0x1EDC6F41 (Castagnoli) with its bits in reverse order.
   static constexpr CrcTable table(0x82F63B78);
-  state_ = table.update(state_, bytes);
+  return table.update(state, bytes);
 }
 #endif
+
+void Crc32c::update(Bytes bytes) {
+  state_ = update_crc32c(state_, bytes);
+}
+
+Crc32cFold::Crc32cFold(std::uint32_t state) {
+  for (std::size_t i = 0; i < sizeof state; ++i) {
+    block[i] = static_cast<std::byte>(state >> (8 * i));
+  }
+}
+
+std::uint32_t Crc32cFold::state() const {
+  return update_crc32c(0, block);
+}
 
 std::uint32_t crc32c(Bytes bytes) {
   Crc32c crc;

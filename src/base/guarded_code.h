@@ -6,13 +6,23 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/crc32c_state.h"
+
 #if defined(__x86_64__) && defined(__LP64__) || defined(__aarch64__)
 #define WEFT_GUARDED_CODE 1
+#if defined(__x86_64__)
+#define WEFT_GUARDED_FOLD 1
+#endif
 
 extern "C" {
 
 // True; or false after a fault, from weft_guarded_fault.
 bool weft_guarded_copy(void* to, const void* from, std::size_t bytes);
+#if defined(WEFT_GUARDED_FOLD)
+// `bytes`: a multiple of the block of a fold, and not 0. Only where the processor has AVX-512 and
+// VPCLMULQDQ.
+bool weft_guarded_copy_fold(void* to, const void* from, std::size_t bytes, weft::Crc32cFold* fold);
+#endif
 bool weft_guarded_fetch_add(void* at, std::uint64_t* operand_then_original);
 bool weft_guarded_exchange(void* at, std::uint64_t* operand_then_original);
 bool weft_guarded_compare_exchange(void* at, std::uint64_t* expected_then_original,

@@ -9,7 +9,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/crc32c_state.h"
 #include "base/guarded_code.h"
+#include "base/guarded_crc.h"
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
@@ -86,6 +88,29 @@ bool plain_copy(void* to, const void* from, std::size_t bytes) {
 #endif
 }
 
+#if defined(WEFT_GUARDED_FOLD)
+const bool folds = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq");
+
+// Copies as many whole blocks as there are. Returns how many bytes that were; nothing is copied
+// where this thread or processor needs another way.
+[[nodiscard]] bool copy_folding(void* to, const void* from, std::size_t bytes, std::uint32_t& crc,
+                                std::size_t& copied) {
+  copied = folds && is_caught() ? bytes - bytes % Crc32cFold::block_bytes : 0;
+  if (copied == 0) return true;
+  show_sanitizers(to, from, copied);
+  Crc32cFold fold(crc);
+  if (!weft_guarded_copy_fold(to, from, copied, &fold)) return false;
+  crc = fold.state();
+  return true;
+}
+#else
+[[nodiscard]] bool copy_folding(void* /*to*/, const void* /*from*/, std::size_t /*bytes*/,
+                                std::uint32_t& /*crc*/, std::size_t& copied) {
+  copied = 0;
+  return true;
+}
+#endif
+
 // The application's memory is the local side of `call`: the kernel accesses that as in read(2) and
 // write(2), of whatever kind the memory is. Where a sandbox refuses the call there is no
 // protection.
@@ -160,6 +185,17 @@ bool guarded_load(void* to, const void* from, std::size_t bytes) {
 
 bool guarded_store(void* to, const void* from, std::size_t bytes) {
   return is_caught() ? plain_copy(to, from, bytes) : store_slowly(to, from, bytes);
+}
+
+bool guarded_load(void* to, const void* from, std::size_t bytes, std::uint32_t& crc_state) {
+  std::size_t copied = 0;
+  if (!copy_folding(to, from, bytes, crc_state, copied)) return false;
+  auto* const rest = static_cast<std::byte*>(to) + copied;
+  if (!guarded_load(rest, static_cast<const std::byte*>(from) + copied, bytes - copied)) {
+    return false;
+  }
+  crc_state = update_crc32c(crc_state, {rest, bytes - copied});
+  return true;
 }
 
 bool guarded_atomic(void* at, const GuardedAtomic& atomic, std::uint64_t& original) {

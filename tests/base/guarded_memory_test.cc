@@ -17,7 +17,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/crc32c_state.h"
 #include "base/fault_handler.h"
+#include "base/guarded_crc.h"
 #include "support/refuse.h"
 
 namespace weft {
@@ -72,15 +74,43 @@ void copy_every_size() {
   }
 }
 
+// A copy with its CRC, behind a byte of which the CRC is known already.
+void checksum(const std::vector<std::byte>& from, std::size_t at, std::size_t size,
+              std::size_t shift) {
+  std::vector<std::byte> to(shift + size + 64);
+  const std::byte first{0x5A};
+  std::uint32_t crc = update_crc32c(crc32c_begin, {&first, 1});
+  const std::uint32_t expected = update_crc32c(crc, {from.data() + at, size});
+  ASSERT_TRUE(guarded_load(to.data() + shift, from.data() + at, size, crc)) << size;
+  ASSERT_EQ(crc, expected) << size << " from " << at << " to " << shift;
+  ASSERT_TRUE(std::equal(to.begin() + shift, to.begin() + shift + size, from.begin() + at)) << size;
+  ASSERT_EQ(std::count(to.begin() + shift + size, to.end(), std::byte{}), 64) << size;
+  ASSERT_EQ(std::count(to.begin(), to.begin() + shift, std::byte{}), shift) << size;
+}
+
+// Each size around one to four blocks, a few large ones, and each alignment of both ends.
+void checksum_every_size() {
+  const auto from = pattern(70'100);
+  for (std::size_t size = 0; size < 1100; ++size) checksum(from, size % 67, size, size % 71);
+  for (const std::size_t size : {4095, 4096, 4097, 16'384, 64'768, 65'535}) {
+    checksum(from, size % 13, size, 20);
+  }
+  for (std::size_t at = 0; at < 64; ++at) {
+    for (std::size_t shift = 0; shift < 64; ++shift) checksum(from, at, 777, shift);
+  }
+}
+
 // With the last `cut` bytes behind the edge of accessible memory.
 void copy_beyond_the_edge(const Pages& pages) {
   std::vector<std::byte> own(2 * Pages::page());
   for (const std::size_t size :
-       {1, 2, 3, 4, 7, 8, 12, 16, 24, 32, 48, 64, 100, 128, 129, 200, 4096}) {
+       {1, 2, 3, 4, 7, 8, 12, 16, 24, 32, 48, 64, 100, 128, 129, 200, 256, 700, 4096}) {
     for (const std::size_t cut : {std::size_t{1}, size / 2, size}) {
       if (cut == 0) continue;
       std::byte* const at = pages.edge() + cut - size;
       EXPECT_FALSE(guarded_load(own.data(), at, size)) << size << " " << cut;
+      std::uint32_t crc = crc32c_begin;
+      EXPECT_FALSE(guarded_load(own.data(), at, size, crc)) << size << " " << cut;
       EXPECT_FALSE(guarded_store(at, own.data(), size)) << size << " " << cut;
     }
     EXPECT_TRUE(guarded_load(own.data(), pages.edge() - size, size));
@@ -116,6 +146,7 @@ void atomics_fail(std::byte* word) {
 // Everything that a test of a way to notice faults must show.
 void accesses_are_guarded() {
   copy_every_size();
+  checksum_every_size();
   const Pages pages;
   pages.protect_last(PROT_NONE);
   copy_beyond_the_edge(pages);
@@ -131,6 +162,10 @@ void accesses_are_guarded() {
 
 TEST(GuardedMemory, CopiesEverySize) {
   copy_every_size();
+}
+
+TEST(GuardedMemory, ComputesTheChecksumOfEverySize) {
+  checksum_every_size();
 }
 
 TEST(GuardedMemory, ReportsMemoryThatIsMissingOrReadOnly) {
