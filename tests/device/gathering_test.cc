@@ -111,6 +111,50 @@ TEST(GatheringRule, PausesWhereTheProgramDidNotPollInTime) {
   EXPECT_TRUE(post(gathering));
 }
 
+// One call that posts bulk; whether its end waits.
+bool post_bulk(Gathering& gathering) {
+  gathering.add(Gathering::most_bytes);
+  EXPECT_FALSE(gathering.may_wait());
+  const bool waits = gathering.end_may_wait();
+  gathering.sent();
+  now_ns += call_ns;
+  gathering.left();
+  return waits;
+}
+
+TEST(GatheringRule, OfBulkOnlyTheEndWaits) {
+  Gathering gathering(&fake_clock);
+  EXPECT_FALSE(post_bulk(gathering));  // the program has not polled yet
+  gathering.polled();
+  for (std::uint32_t i = 0; i < Gathering::eager_posts; ++i) EXPECT_FALSE(post_bulk(gathering));
+  EXPECT_TRUE(post_bulk(gathering));
+  EXPECT_FALSE(gathering.waits());
+  EXPECT_EQ(gathering.keep_end(), now_ns + Gathering::end_patience_ns);
+  EXPECT_TRUE(gathering.waits());
+  EXPECT_EQ(gathering.keep_end(), 0U);  // one look serves all
+  now_ns += call_ns + 1;
+  EXPECT_FALSE(post_bulk(gathering));
+}
+
+TEST(GatheringRule, TheEndOfBulkPausesOnlyWhereThePostsHaveStopped) {
+  Gathering gathering(&fake_clock);
+  gathering.polled();
+  while (!post_bulk(gathering)) {
+  }
+  const std::uint64_t look_ns = gathering.keep_end();
+  gathering.look_at_end();  // too early
+  EXPECT_EQ(gathering.keep_end(), 0U);
+  while (now_ns < look_ns) EXPECT_TRUE(post_bulk(gathering));
+  EXPECT_EQ(gathering.keep_end(), 0U);
+  gathering.look_at_end();
+  EXPECT_TRUE(post_bulk(gathering));
+  now_ns = gathering.keep_end();
+  gathering.look_at_end();
+  EXPECT_FALSE(post_bulk(gathering));
+  gathering.polled();
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(post_bulk(gathering));
+}
+
 // The sender makes no call after its posts.
 TEST(Gathering, PostsArriveThoughTheProgramDoesNotPollAgain) {
   Pair pair;
@@ -190,6 +234,25 @@ TEST(Gathering, WritesArriveThoughTheProgramDoesNotPollAgain) {
     source->fill(round);
     post_writes(pair, *source, *sink);
     while (!sink->holds(round, 0, posts)) std::this_thread::yield();
+  }
+}
+
+// Of several large Writes that are posted at once, only whole segments of TCP leave at once.
+TEST(Gathering, LargeWritesArriveThoughTheProgramDoesNotPollAgain) {
+  constexpr std::size_t bytes = 65'536;
+  constexpr std::size_t writes = 6;
+  Pair pair;
+  auto source = pair.a.buffer(writes * bytes);
+  auto sink = pair.b.buffer(writes * bytes);
+  for (std::uint8_t round = 1; round <= 3; ++round) {
+    source->fill(round);
+    poll_once(pair.a);
+    for (std::size_t i = 0; i < writes; ++i) {
+      ASSERT_EQ(pair.a.write(i, {source->sge(i * bytes, bytes)}, sink->address() + i * bytes,
+                             sink->rkey(), 0),
+                0);
+    }
+    while (!sink->holds(round, 0, writes * bytes)) std::this_thread::yield();
   }
 }
 

@@ -28,6 +28,7 @@ class Gathering {
   static constexpr std::uint32_t most_posts = 32;
   static constexpr std::uint64_t most_bytes = 16 * 1024;
   static constexpr std::uint64_t patience_ns = 100'000;
+  static constexpr std::uint64_t end_patience_ns = 1'000'000;
   // For how long nothing is gathered after the program did not poll in time: at first, and at most.
   static constexpr std::uint64_t shortest_pause_ns = 20'000'000;
   static constexpr std::uint64_t longest_pause_ns = 1'000'000'000;
@@ -46,12 +47,28 @@ class Gathering {
     posts_ = std::min(posts_ + 1, eager_posts + 1);
     if (!possible()) return false;
     began_ns_ = clock_();
-    if (posts_ == eager_posts || began_ns_ - ended_ns_ > longest_gap_ns_) return false;
-    if (waiting_ >= most_posts || bytes_ >= most_bytes || began_ns_ < pause_end_ns_) return false;
+    if (!timely() || waiting_ >= most_posts || bytes_ >= most_bytes) return false;
     ++waiting_;
     used_ = true;
     ended_ns_ = began_ns_;
     return true;
+  }
+  // After may_wait() has returned false: whether that is so for the number of bytes alone. Then
+  // they leave now, but their end, which would make a short segment of TCP, may wait for more.
+  [[nodiscard]] bool end_may_wait() const { return possible() && timely() && bytes_ >= most_bytes; }
+  // They do, after sent(). Returns when look_at_end() is to be called; 0: it will be called anyway.
+  [[nodiscard]] std::uint64_t keep_end() {
+    waiting_ = 1;
+    used_ = true;
+    if (end_look_ns_ != 0) return 0;
+    end_look_ns_ = clock_() + end_patience_ns;
+    return end_look_ns_;
+  }
+  // May be called too early. Everything leaves afterwards.
+  void look_at_end() {
+    if (end_look_ns_ == 0 || clock_() < end_look_ns_) return;
+    end_look_ns_ = 0;
+    if (waits() && is_stale()) missed();
   }
   void left() {
     if (!possible()) return;
@@ -87,6 +104,11 @@ class Gathering {
   }
 
  private:
+  [[nodiscard]] bool timely() const {
+    return posts_ > eager_posts && began_ns_ - ended_ns_ <= longest_gap_ns_ &&
+           began_ns_ >= pause_end_ns_;
+  }
+
   std::uint64_t (*clock_)();
   std::uint32_t posts_ = 0;    // calls since the last poll
   std::uint32_t waiting_ = 0;  // of them, those whose requests wait
@@ -97,6 +119,7 @@ class Gathering {
   std::uint64_t began_ns_ = 0;  // when the last call that posted began to send
   std::uint64_t ended_ns_ = 0;  // and its end
   std::uint64_t longest_gap_ns_ = 0;  // as long as the last call that sent
+  std::uint64_t end_look_ns_ = 0;     // see keep_end()
   std::uint64_t pause_ns_ = 0;
   std::uint64_t pause_end_ns_ = 0;
 };

@@ -105,7 +105,8 @@ class StreamCarrier : public Carrier, private iwarp::Host {
   // The carrier stops. Adds to `rest` what is still to be sent; true: the socket is done with.
   [[nodiscard]] virtual bool end_shaping(std::vector<std::byte>& /*rest*/) { return false; }
   std::size_t receive_available();  // returns how many bytes have come in
-  void send_available();
+  // `keep_end`: a call without it follows soon, so TCP may keep what does not fill a segment.
+  void send_available(bool keep_end = false);
   void lose_stream(int error);
   // Whether the engine watches the socket.
   void listen(bool wanted);
@@ -117,6 +118,12 @@ class StreamCarrier : public Carrier, private iwarp::Host {
   [[nodiscard]] iwarp::Connection& connection() { return connection_; }
 
  private:
+  // Of TCP.
+  struct Segments {
+    std::size_t sent_since_look = 0;  // bytes, at their size
+    bool whole = false;               // TCP sends no others: see keep_segments_whole()
+  };
+
   // What the protocol core asks for, from inside of its calls.
   iwarp::Memory remote_memory(std::uint32_t stag, std::uint64_t offset, std::uint64_t length_bytes,
                               iwarp::RemoteRight right) override;
@@ -135,6 +142,7 @@ class StreamCarrier : public Carrier, private iwarp::Host {
   [[nodiscard]] bool fails_later() const;
   void on_receive_error(int error);
   void follow_segment_size(std::size_t sent_bytes);
+  void keep_segments_whole(bool whole);
   void want_write(bool wanted);
   void note_room(bool waits);
   void count_terminate(const wire::TerminateCode& code);
@@ -148,6 +156,7 @@ class StreamCarrier : public Carrier, private iwarp::Host {
   void watch_idle_peer();
   [[nodiscard]] bool defer_answers(bool waiting, const QueuePairLock& lock);
   [[nodiscard]] bool may_gather(const QueuePairLock& lock);
+  void send_posted(bool keep_end);
   void note_late_gathering();
   void end_deferral();
 
@@ -173,7 +182,7 @@ class StreamCarrier : public Carrier, private iwarp::Host {
   std::uint64_t closing_end_ns_ = iwarp::Connection::never_ns;
   bool heard_ = false;  // bytes of the peer have come in since the last such look
   bool keeps_alive_ = false;
-  std::size_t sent_since_look_ = 0;  // at TCP's segment size
+  Segments segments_;
   CreditWait credit_wait_;
   RefusedAccess not_found_;  // the last access of the peer whose memory was refused
   SilentInitiator initiator_;

@@ -11,7 +11,14 @@ void StreamCarrier::posted(QueuePairLock& lock) {
     if (!deferred_) deferred_ = driver_.engine.defer(driver_.queue_pair, false);
     if (deferred_) return;
   }
-  StreamCarrier::advance(lock);
+  // Bulk leaves now, but in whole segments.
+  if (gathering_.end_may_wait() && may_gather(lock)) {
+    send_posted(true);
+    const std::uint64_t look_ns = segments_.whole ? gathering_.keep_end() : 0;
+    if (look_ns != 0) driver_.engine.call_at(look_ns, driver_.queue_pair.lock());
+  } else {
+    StreamCarrier::advance(lock);
+  }
   gathering_.left();
 }
 
