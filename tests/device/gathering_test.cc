@@ -112,8 +112,8 @@ TEST(GatheringRule, PausesWhereTheProgramDidNotPollInTime) {
 }
 
 // One call that posts bulk; whether its end waits.
-bool post_bulk(Gathering& gathering) {
-  gathering.add(Gathering::most_bytes);
+bool post_bulk(Gathering& gathering, std::uint64_t bytes = Gathering::most_bytes) {
+  gathering.add(bytes);
   EXPECT_FALSE(gathering.may_wait());
   const bool waits = gathering.end_may_wait();
   gathering.sent();
@@ -132,6 +132,8 @@ TEST(GatheringRule, OfBulkOnlyTheEndWaits) {
   EXPECT_EQ(gathering.keep_end(), now_ns + Gathering::end_patience_ns);
   EXPECT_TRUE(gathering.waits());
   EXPECT_EQ(gathering.keep_end(), 0U);  // one look serves all
+  EXPECT_TRUE(post_bulk(gathering, Gathering::most_with_end_bytes));
+  EXPECT_FALSE(post_bulk(gathering, Gathering::most_with_end_bytes + 1));
   now_ns += call_ns + 1;
   EXPECT_FALSE(post_bulk(gathering));
 }

@@ -27,6 +27,8 @@ class Gathering {
   // What is gathered leaves when it has this many posts or bytes of payload.
   static constexpr std::uint32_t most_posts = 32;
   static constexpr std::uint64_t most_bytes = 16 * 1024;
+  // Of the post whose end may wait: see end_may_wait().
+  static constexpr std::uint64_t most_with_end_bytes = 256 * 1024;
   static constexpr std::uint64_t patience_ns = 100'000;
   static constexpr std::uint64_t end_patience_ns = 1'000'000;
   // For how long nothing is gathered after the program did not poll in time: at first, and at most.
@@ -55,7 +57,10 @@ class Gathering {
   }
   // After may_wait() has returned false: whether that is so for the number of bytes alone. Then
   // they leave now, but their end, which would make a short segment of TCP, may wait for more.
-  [[nodiscard]] bool end_may_wait() const { return possible() && timely() && bytes_ >= most_bytes; }
+  // Of much more than a few segments the end is not worth it.
+  [[nodiscard]] bool end_may_wait() const {
+    return possible() && timely() && bytes_ >= most_bytes && bytes_ <= most_with_end_bytes;
+  }
   // They do, after sent(). Returns when look_at_end() is to be called; 0: it will be called anyway.
   [[nodiscard]] std::uint64_t keep_end() {
     waiting_ = 1;
