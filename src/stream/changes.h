@@ -1,17 +1,20 @@
 // Wakes the calls of a stream that wait for the stream thread.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
 
 #include "base/event_fd.h"
+#include "stream/stream_thread.h"
 
 namespace weft::stream::detail {
 
-// A condition variable. In a simulation, where a program must hand over to others while it waits,
-// it is a descriptor.
+// A condition variable; but a call that may lead does the work of the stream thread while it waits,
+// so that no event goes through that thread first. In a simulation, where a program must hand over
+// to others while it waits, it is a descriptor.
 class Changes {
  public:
   Changes();
@@ -24,7 +27,12 @@ class Changes {
   void wait(std::unique_lock<std::mutex>& lock, std::optional<std::chrono::milliseconds> timeout);
 
  private:
+  using Timeout = std::optional<std::chrono::milliseconds>;
+  void lead(StreamThread& thread, std::unique_lock<std::mutex>& lock, Timeout timeout);
+
   std::condition_variable changed_;
+  StreamThread* led_ = nullptr;  // by a call that waits, until it wakes up
+  std::atomic<bool> notified_{false};
   std::optional<EventFd> simulated_;
 };
 

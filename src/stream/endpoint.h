@@ -188,15 +188,19 @@ class Endpoint::Turn {
 };
 
 // Returns true as soon as `ready` does, and false at the deadline. Polls for Options::spin, then
-// sleeps until the stream thread notifies it: to be woken takes two hand-overs between threads.
+// sleeps. If it is the only call of the process that does, it serves the descriptors of device and
+// streams meanwhile and is woken by what arrives; else the progress thread and the stream thread
+// do.
 template <typename Ready>
 bool Endpoint::wait(Lock& lock, const Deadline& deadline, const Ready& ready) {
   if (ready()) return true;
   process();
   if (ready()) return true;
   if (deadline.passed()) return false;
-  // In a simulation nothing comes while this thread spins.
-  const auto spin = SimulatedKernel::current() ? std::chrono::microseconds(0) : options_.spin;
+  // In a simulation nothing comes while this thread spins. An answer to a request to connect takes
+  // longer than that, as the peer makes its queue pair first.
+  const bool spins = !SimulatedKernel::current() && !connector_.is_connecting();
+  const auto spin = spins ? options_.spin : std::chrono::microseconds(0);
   const auto until = steady_now() + spin;
   while (steady_now() < until) {
     if (look_for_changes() && ready()) return true;

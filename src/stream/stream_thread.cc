@@ -28,6 +28,17 @@ WaitLoop::Time time_of(StreamThread::Clock::time_point at) {
   return static_cast<WaitLoop::Time>(std::chrono::nanoseconds(at.time_since_epoch()).count());
 }
 
+// This thread leads, and calls handlers: it looks at the flag of lead_until() afterwards.
+thread_local bool calls_as_leader = false;
+
+class CallsAsLeader {
+ public:
+  CallsAsLeader() { calls_as_leader = true; }
+  ~CallsAsLeader() { calls_as_leader = false; }
+  CallsAsLeader(const CallsAsLeader&) = delete;
+  CallsAsLeader& operator=(const CallsAsLeader&) = delete;
+};
+
 constinit std::mutex creation_mutex;
 constinit std::atomic<StreamThread*> the_thread{nullptr};
 
@@ -78,7 +89,7 @@ StreamThread* StreamThread::existing() {
 }
 
 StreamThread::StreamThread() : owner_(fork_mark()) {
-  if (!epoll_.valid() || !wake_.valid()) {
+  if (!epoll_.valid() || !wake_.valid() || !stop_.valid()) {
     throw Error(errno, "cannot create the descriptors of the stream thread");
   }
   watch(no_token, wake_.get());
@@ -218,7 +229,33 @@ int StreamThread::lead(std::span<pollfd> entries, const timespec* timeout, const
   return -1;
 }
 
+// As run_wait_loop(), but one turn of it: a handler that is called here may have set the flag.
+void StreamThread::lead_until(const std::atomic<bool>& stop,
+                              std::optional<std::chrono::milliseconds> timeout) {
+  std::optional<Time> until = run_timers();
+  if (stop) return;
+  if (timeout) {
+    const Time end = time_of(steady_now() + *timeout);
+    until = std::min(until.value_or(end), end);
+  }
+  std::array<pollfd, 2> entries{{{stop_.get(), POLLIN, 0}, {epoll_.get(), POLLIN, 0}}};
+  if (sleep(entries, until, nullptr) <= 0) return;
+  // What an earlier leader has left there ends this wait without a reason.
+  if (entries[0].revents != 0) stop_.drain();
+  if (entries[1].revents != 0) dispatch_ready();
+}
+
+void StreamThread::stop_leader() {
+  if (!calls_as_leader) stop_.signal();
+}
+
+void StreamThread::dispatch_ready() {
+  const CallsAsLeader calls;
+  call_ready_handlers(0, false);
+}
+
 std::optional<WaitLoop::Time> StreamThread::run_timers() {
+  const CallsAsLeader calls;
   call_due_handlers();
   const auto next = next_time();
   return next ? std::optional(time_of(*next)) : std::nullopt;

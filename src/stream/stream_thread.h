@@ -9,6 +9,7 @@
 // creates its own; streams that it inherited from the parent do not work there.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -65,6 +66,11 @@ class StreamThread final : private WaitLoop {
   // For a Waiter that leads: waits as ppoll(2) does, and serves the handlers meanwhile, so that no
   // event has to go to the stream thread first and from there to the caller.
   int lead(std::span<pollfd> entries, const timespec* timeout, const sigset_t* mask);
+  // For a Waiter that leads: waits for an event, until `stop` is set or the timeout has passed, and
+  // serves the handlers. May return without a reason.
+  void lead_until(const std::atomic<bool>& stop, std::optional<std::chrono::milliseconds> timeout);
+  // To be called by a thread that has set the flag which the leading thread waits for.
+  void stop_leader();
 
  private:
   StreamThread();
@@ -77,13 +83,14 @@ class StreamThread final : private WaitLoop {
   void call_ready_handlers(int timeout_ms, bool is_thread);
   std::optional<Time> run_timers() override;
   [[nodiscard]] int descriptor() const override { return epoll_.get(); }
-  void dispatch_ready() override { call_ready_handlers(0, false); }
+  void dispatch_ready() override;
   [[nodiscard]] int sleep(std::span<pollfd> entries, std::optional<Time> until,
                           const sigset_t* mask) override;
 
   const std::uint64_t owner_;  // fork_mark()
   EpollSet epoll_;
   weft::EventFd wake_;  // an earlier time was added
+  weft::EventFd stop_;  // another thread has set the flag of lead_until()
   WaitLeader wait_leader_;
   std::mutex mutex_;  // guards what follows
   Token last_ = 0;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <map>
 #include <thread>
 
@@ -96,6 +97,54 @@ TEST_P(Threads, ManyPollWhileOthersSend) {
   std::jthread sender([&] { EXPECT_TRUE(sides.active.send(bytes, test_timeout).ok()); });
   EXPECT_EQ(receive_all(*sides.passive, bytes.size()), bytes);
   done = true;
+}
+
+// A call that sleeps, in a thread of its own: it takes one byte and sends it back.
+void send_back(Stream& stream) {
+  std::byte one{};
+  EXPECT_EQ(stream.receive(std::span(&one, 1), test_timeout).bytes, 1U);
+  EXPECT_EQ(stream.send(std::span(&one, 1), test_timeout).bytes, 1U);
+}
+
+// The call that sleeps first serves the descriptors of all streams, whichever is woken first.
+TEST_P(Threads, CallsThatSleepDoNotNeedEachOther) {
+  Options wanted = options();
+  wanted.spin = 0us;
+  std::array<Sides, 3> all{Sides(wanted), Sides(wanted), Sides(wanted)};
+  for (std::size_t round = 0; round < 30; ++round) {
+    std::vector<std::jthread> sleepers;
+    for (Sides& sides : all) sleepers.emplace_back([&] { send_back(*sides.passive); });
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      Stream& active = all[(round + i) % all.size()].active;
+      const std::byte sent{static_cast<unsigned char>(round)};
+      EXPECT_EQ(active.send(std::span(&sent, 1), test_timeout).bytes, 1U);
+      EXPECT_EQ(receive_all(active, 1), std::vector{sent});
+    }
+  }
+}
+
+// The one that serves the descriptors is ended by a call of another thread, and by its deadline.
+TEST_P(Threads, CallsThatSleepGoOnWithoutTheFirst) {
+  Options wanted = options();
+  wanted.spin = 0us;
+  for (int round = 0; round < 20; ++round) {
+    std::array<Sides, 2> all{Sides(wanted), Sides(wanted)};
+    std::byte none{};
+    std::jthread closed([&] {
+      const auto outcome = all[0].passive->receive(std::span(&none, 1), test_timeout);
+      EXPECT_EQ(outcome.error_number, ECANCELED);
+    });
+    std::jthread answers([&] { send_back(*all[1].passive); });
+    std::jthread late([&] {
+      std::byte other{};
+      EXPECT_TRUE(all[1].active.receive(std::span(&other, 1), 1ms).would_block());
+    });
+    late.join();
+    all[0].passive->close(test_timeout);
+    const std::byte sent{7};
+    EXPECT_EQ(all[1].active.send(std::span(&sent, 1), test_timeout).bytes, 1U);
+    EXPECT_EQ(receive_all(all[1].active, 1), std::vector{sent});
+  }
 }
 
 }  // namespace
