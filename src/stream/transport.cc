@@ -63,7 +63,7 @@ bool may_share_memory(const verbs::Id& id) {
 // time when it is created, published and flushed, so there are fewer unless the program has set a
 // number: with those of control messages a power of two, which the device has places for.
 Options for_peer(const Options& options, const verbs::Id& id) {
-  constexpr std::uint32_t enough = 64 - control_receives;
+  constexpr std::uint32_t enough = 32 - control_receives;
   Options changed = options;
   if (changed.receive_queue == Options().receive_queue && may_share_memory(id)) {
     changed.receive_queue = enough;

@@ -49,7 +49,7 @@ struct Options {
   // would lock all of the memory at once.
   std::optional<std::uint32_t> growth_bytes{};
   // Messages that may be under way to the peer, and from it: min_queue to max_queue, limited by the
-  // device; on one host 384 to receive are taken as 58. `write_and_send` takes two of send_queue.
+  // device; on one host 384 to receive are taken as 26. `write_and_send` takes two of send_queue.
   std::uint32_t send_queue = 384;
   std::uint32_t receive_queue = 384;
   Variant variant = Variant::automatic;
