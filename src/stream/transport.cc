@@ -2,14 +2,13 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>
 #include <numeric>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/size.h"
@@ -49,14 +48,23 @@ std::uint32_t receives_of(const Options& options) {
   return options.receive_queue + control_receives;
 }
 
-std::string_view without_port(const std::string& address) {
-  return std::string_view(address).substr(0, address.rfind(':'));
+// Compares the addresses without their ports.
+bool same_address(const sockaddr_storage& a, const sockaddr_storage& b) {
+  if (a.ss_family != b.ss_family) return false;
+  if (a.ss_family == AF_INET6) {
+    const auto& one = reinterpret_cast<const sockaddr_in6&>(a);
+    const auto& other = reinterpret_cast<const sockaddr_in6&>(b);
+    return std::ranges::equal(one.sin6_addr.s6_addr, other.sin6_addr.s6_addr);
+  }
+  return a.ss_family == AF_INET && reinterpret_cast<const sockaddr_in&>(a).sin_addr.s_addr ==
+                                       reinterpret_cast<const sockaddr_in&>(b).sin_addr.s_addr;
 }
 
 // Only a peer with the address of this side can be a process of this host, and map our ring.
 bool may_share_memory(const verbs::Id& id) {
+  const rdma_addr& ends = id.raw()->route.addr;
   return id.context().backend() == verbs::Backend::embedded &&
-         without_port(id.local_address()) == without_port(id.peer_address());
+         same_address(ends.src_storage, ends.dst_storage);
 }
 
 // The bytes of such a peer need no receives once it has mapped the ring. Each one costs memory, and
