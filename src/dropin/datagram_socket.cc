@@ -37,6 +37,7 @@ void DatagramSocket::start() {
   StreamThread& thread = StreamThread::instance();
   const Lock lock(mutex_);
   token_ = thread.add(weak_from_this());
+  observed_.set(true);
   thread.watch(*token_, events_.fd());
   thread.watch(*token_, endpoint_.fd());
   take_events();  // requests that came before watch()

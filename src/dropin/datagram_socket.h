@@ -20,6 +20,7 @@
 
 #include "dropin/datagram_address.h"
 #include "dropin/datagram_endpoint.h"
+#include "stream/observed.h"
 #include "stream/pieces.h"
 #include "stream/stream_thread.h"
 #include "weft/stream.hpp"
@@ -116,6 +117,7 @@ class DatagramSocket final : public stream::detail::IoHandler,
   Peers peers_;
 
   std::optional<stream::detail::StreamThread::Token> token_;
+  stream::detail::Observed observed_;  // while it has a token: its calls need the stream thread
   bool armed_ = false;
   int sleepers_ = 0;
   std::vector<stream::Stream::Watcher*> watchers_;

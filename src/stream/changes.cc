@@ -4,6 +4,7 @@
 
 #include "base/simulated_kernel.h"
 #include "provider/shared.h"
+#include "stream/observed.h"
 
 namespace weft::stream::detail {
 
@@ -31,7 +32,7 @@ void Changes::lead(StreamThread& thread, std::unique_lock<std::mutex>& lock, Tim
 void Changes::wait(std::unique_lock<std::mutex>& lock,
                    std::optional<std::chrono::milliseconds> timeout) {
   if (!simulated_) {
-    StreamThread* const thread = StreamThread::existing();
+    StreamThread* const thread = Observed::any() ? nullptr : StreamThread::existing();
     std::optional<WaitLeader::Waiter> waiter;
     if (thread) waiter.emplace(thread->wait_leader());
     if (waiter && waiter->leads()) return lead(*thread, lock, timeout);

@@ -13,8 +13,9 @@
 namespace weft::stream::detail {
 
 // A condition variable; but a call that may lead does the work of the stream thread while it waits,
-// so that no event goes through that thread first. In a simulation, where a program must hand over
-// to others while it waits, it is a descriptor.
+// so that no event goes through that thread first, unless the thread is wanted for others
+// (observed.h). In a simulation, where a program must hand over to others while it waits, it is a
+// descriptor.
 class Changes {
  public:
   Changes();

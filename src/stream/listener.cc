@@ -98,6 +98,7 @@ void ListenerCore::attach(std::shared_ptr<EventQueueCore> queue, std::uint64_t c
   const std::lock_guard lock(mutex_);
   queue_ = std::move(queue);
   cookie_ = cookie;
+  observed_.set(queue_ != nullptr);
   if (!queue_) {
     registration_.leave();
   } else if (!registration_) {

@@ -10,6 +10,7 @@
 #include "stream/connector.h"
 #include "stream/event_queue_core.h"
 #include "stream/fork_handler.h"
+#include "stream/observed.h"
 #include "stream/stream_thread.h"
 #include "weft/stream/listener.hpp"
 
@@ -48,6 +49,7 @@ class ListenerCore final : public IoHandler, public std::enable_shared_from_this
   bool listening_ = false;
   std::shared_ptr<EventQueueCore> queue_;
   std::uint64_t cookie_ = 0;
+  Observed observed_;                // while a queue is attached
   ThreadRegistration registration_;  // while a queue is attached; destroyed before events_
   ForkHandler fork_handler_{this, [](void* self) noexcept {
                               std::construct_at(&static_cast<ListenerCore*>(self)->mutex_);

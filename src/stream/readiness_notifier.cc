@@ -8,17 +8,30 @@ namespace weft::stream::detail {
 int ReadinessNotifier::fd() {
   // Made with the first call: most streams are never watched by a descriptor.
   if (!descriptor_) descriptor_ = std::make_unique<EventFd>();
+  observed_.set(true);
   return descriptor_->fd();
 }
 
 int ReadinessNotifier::send_fd() {
   if (!send_descriptor_) send_descriptor_ = std::make_unique<EventFd>();
+  observed_.set(true);
   return send_descriptor_->fd();
+}
+
+void ReadinessNotifier::add(Stream::Watcher* watcher) {
+  watchers_.push_back(watcher);
+  observed_.set(true);
+}
+
+void ReadinessNotifier::remove(Stream::Watcher* watcher) {
+  std::erase(watchers_, watcher);
+  observed_.set(has_observers());
 }
 
 void ReadinessNotifier::attach(std::shared_ptr<EventQueueCore> queue, std::uint64_t cookie) {
   event_queue_ = std::move(queue);
   cookie_ = cookie;
+  observed_.set(has_observers());
 }
 
 bool ReadinessNotifier::needs_every_arrival() const {

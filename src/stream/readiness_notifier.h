@@ -8,6 +8,7 @@
 
 #include "stream/event_fd.h"
 #include "stream/event_queue_core.h"
+#include "stream/observed.h"
 #include "weft/stream/stream.hpp"
 
 namespace weft::stream::detail {
@@ -31,8 +32,8 @@ class ReadinessNotifier {
   // Each creates its descriptor at the first call. Throw Error.
   [[nodiscard]] int fd();
   [[nodiscard]] int send_fd();
-  void add(Stream::Watcher* watcher) { watchers_.push_back(watcher); }
-  void remove(Stream::Watcher* watcher) { std::erase(watchers_, watcher); }
+  void add(Stream::Watcher* watcher);
+  void remove(Stream::Watcher* watcher);
   // Null detaches the queue.
   void attach(std::shared_ptr<EventQueueCore> queue, std::uint64_t cookie);
 
@@ -55,6 +56,7 @@ class ReadinessNotifier {
   std::uint64_t cookie_ = 0;
   bool connected_reported_ = false;
   bool shutdown_reported_ = false;
+  Observed observed_;  // as has_observers()
 };
 
 }  // namespace weft::stream::detail
