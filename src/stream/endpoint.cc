@@ -135,6 +135,12 @@ Statistics Endpoint::statistics() {
   return channel_.statistics();
 }
 
+Endpoint::Turns& Endpoint::turns() {
+  const Lock lock(mutex_);
+  if (!turns_) turns_ = std::make_unique<Turns>();
+  return *turns_;
+}
+
 // --- The end -------------------------------------------------------------------------------------
 
 // Waits for calls that send in other threads: the end must not cut their bytes in two.
@@ -226,8 +232,7 @@ void Endpoint::begin_anew_in_child() noexcept {
   sending_ = receiving_ = false;
   sleepers_ = 0;
   if (connector_.phase() == Phase::idle && !connector_.id()) return;
-  std::construct_at(&send_turns_);
-  std::construct_at(&receive_turns_);
+  std::construct_at(&turns_);
   std::construct_at(&registration_);
   std::construct_at(&notifier_);
   std::construct_at(&channel_, changed_);

@@ -79,8 +79,8 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
   void attach(std::shared_ptr<EventQueueCore> queue, std::uint64_t cookie);
   void on_io() noexcept override;
   // The coroutines that send, and those that receive, in the order of their turns.
-  [[nodiscard]] verbs::detail::WaitQueue& send_turns() { return send_turns_; }
-  [[nodiscard]] verbs::detail::WaitQueue& receive_turns() { return receive_turns_; }
+  [[nodiscard]] verbs::detail::WaitQueue& send_turns() { return turns().send; }
+  [[nodiscard]] verbs::detail::WaitQueue& receive_turns() { return turns().receive; }
 
   // --- The end
   void finish();
@@ -141,10 +141,14 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
   void change_row(Lock& lock, std::uint32_t row, const Mapping& mapping, const Deadline& deadline);
 
   // Thread-safe by themselves.
-  verbs::detail::WaitQueue send_turns_;
-  verbs::detail::WaitQueue receive_turns_;
+  struct Turns {
+    verbs::detail::WaitQueue send;
+    verbs::detail::WaitQueue receive;
+  };
+  [[nodiscard]] Turns& turns();
 
-  std::mutex mutex_;  // guards all that follows
+  std::mutex mutex_;              // guards all that follows
+  std::unique_ptr<Turns> turns_;  // made for the first coroutine
   Changes changed_;
   Options options_;
 

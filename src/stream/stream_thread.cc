@@ -283,21 +283,23 @@ void ThreadRegistration::enter(std::weak_ptr<IoHandler> handler) {
 
 void ThreadRegistration::watch(int fd) {
   thread_->watch(token_, fd);
-  fds_.push_back(fd);
+  fds_.at(fd_count_++) = fd;
 }
 
 void ThreadRegistration::unwatch(int fd) {
   if (thread_ == StreamThread::existing()) thread_->unwatch(fd);
-  std::erase(fds_, fd);
+  const auto watched = std::span(fds_).first(fd_count_);
+  fd_count_ -= std::ranges::remove(watched, fd).size();
 }
 
 void ThreadRegistration::leave() {
   if (!thread_) return;
   // In a child of fork(2) the epoll instance is the one that the parent still uses: to remove the
   // descriptors there would stop the parent's streams.
-  if (thread_ == StreamThread::existing()) thread_->remove(token_, fds_);
+  if (thread_ == StreamThread::existing())
+    thread_->remove(token_, std::span(fds_).first(fd_count_));
   thread_ = nullptr;
-  fds_.clear();
+  fd_count_ = 0;
 }
 
 int wait(std::span<pollfd> entries, int timeout_ms) {

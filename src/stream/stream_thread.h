@@ -9,8 +9,10 @@
 // creates its own; streams that it inherited from the parent do not work there.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -18,7 +20,6 @@
 #include <optional>
 #include <span>
 #include <unordered_map>
-#include <vector>
 
 #include "base/epoll_set.h"
 #include "base/event_fd.h"
@@ -109,7 +110,7 @@ class ThreadRegistration {
   ThreadRegistration& operator=(const ThreadRegistration&) = delete;
 
   [[nodiscard]] explicit operator bool() const { return thread_ != nullptr; }
-  // Both throw Error.
+  // Both throw Error. At most three descriptors at once.
   void enter(std::weak_ptr<IoHandler> handler);
   void watch(int fd);
   void unwatch(int fd);
@@ -119,7 +120,9 @@ class ThreadRegistration {
  private:
   StreamThread* thread_ = nullptr;  // null while not registered
   StreamThread::Token token_ = 0;
-  std::vector<int> fds_;
+  // Events, completions, and for a while the search for an address.
+  std::array<int, 3> fds_{};
+  std::size_t fd_count_ = 0;
 };
 
 // Waits as poll(2) does: by StreamThread::lead() where this thread may lead, else by

@@ -130,7 +130,9 @@ ibv_qp_cap capacity(const Options& options) {
 Transport::Sizes Transport::sizes_of(const Options& options, const verbs::Context& context) {
   Sizes sizes;
   sizes.send_ring = ring_bytes(options.send_buffer_bytes, options, context);
+  sizes.send_part = std::min(options.send_buffer_bytes, sizes.send_ring);
   sizes.receive_ring = ring_bytes(options.receive_buffer_bytes, options, context);
+  sizes.receive_part = options.receive_buffer_bytes;
   sizes.rows_at = to_size(table_offset(sizes.send_ring));
   sizes.send = sizes.rows_at + std::size_t{max_rows} * row_bytes;
   sizes.slots_at = to_size(region_bytes(sizes.receive_ring, options.mapped_buffers));
@@ -140,21 +142,28 @@ Transport::Sizes Transport::sizes_of(const Options& options, const verbs::Contex
 }
 
 Transport::Transport(const verbs::Id& id, const Options& options)
-    : options_(need_room(for_peer(options, id), id.context())),
-      sizes_(sizes_of(options_, id.context())),
-      variants_(variants_of(options, id.context())),
+    : Transport(id, Checked{need_room(for_peer(options, id), id.context())}) {}
+
+// The options are not kept, as an idle stream is to take little memory.
+Transport::Transport(const verbs::Id& id, const Checked& checked)
+    : sizes_(sizes_of(checked.options, id.context())),
+      counts_{.sends = checked.options.send_queue,
+              .receives = checked.options.receive_queue,
+              .mapped_buffers = checked.options.mapped_buffers},
+      variants_(variants_of(checked.options, id.context())),
       domain_(id.context().create_domain()),
       channel_(id.context().create_channel()),
       queue_(id.context().create_completion_queue(
-          static_cast<int>(sends_of(options_) + receives_of(options_)), {.channel = &channel_})),
+          static_cast<int>(sends_of(checked.options) + receives_of(checked.options)),
+          {.channel = &channel_})),
       receive_memory_(make_receive_memory(id, sizes_.receive, receive_file_)),
       receive_ring_(domain_.register_memory(receive_memory_.bytes().last(sizes_.receive),
                                             verbs::Access::remote_write)),
-      queue_pair_(id.create_queue_pair(domain_, queue_, queue_, capacity(options_))) {
+      queue_pair_(id.create_queue_pair(domain_, queue_, queue_, capacity(checked.options))) {
   if (!may_share_memory(id)) make_send_memory();
   // All receives are posted before the peer can know the queue pair: rdma_connect(3) and
   // rdma_accept(3) come later.
-  std::vector<std::uint32_t> slots(receives_of(options_));
+  std::vector<std::uint32_t> slots(receives_of(checked.options));
   std::iota(slots.begin(), slots.end(), 0U);
   if (const int failed = post_receives(slots)) {
     throw Error(failed, "cannot post the receives of a stream");
@@ -164,13 +173,13 @@ Transport::Transport(const verbs::Id& id, const Options& options)
 StreamGreeting Transport::greeting(GreetingType type) const {
   StreamGreeting greeting;
   greeting.type = type;
-  greeting.receives = static_cast<std::uint16_t>(options_.receive_queue);
+  greeting.receives = static_cast<std::uint16_t>(counts_.receives);
   greeting.ring_address = receive_ring_.remote().address();
   greeting.ring_rkey = receive_ring_.rkey();
   greeting.ring_bytes = sizes_.receive_ring;
   greeting.part_log2 = part_log2();
   greeting.variants = variants_;
-  greeting.rows = static_cast<std::uint8_t>(options_.mapped_buffers);
+  greeting.rows = static_cast<std::uint8_t>(counts_.mapped_buffers);
   return greeting;
 }
 
@@ -204,12 +213,12 @@ FlowSizes Transport::connect(const StreamGreeting& peer, std::uint8_t variant) {
   // Both sides must know the scheme; part_log2 0 is a peer that does not.
   const bool grows = peer.part_log2 != 0;
   return {.send_ring_bytes = sizes_.send_ring,
-          .sends = immediate_ ? options_.send_queue : options_.send_queue / 2,
+          .sends = immediate_ ? counts_.sends : counts_.sends / 2,
           .peer_ring_bytes = peer.ring_bytes,
           .peer_receives = peer.receives,
           .receive_ring_bytes = sizes_.receive_ring,
-          .receives = options_.receive_queue,
-          .send_part_bytes = std::min(options_.send_buffer_bytes, sizes_.send_ring),
+          .receives = counts_.receives,
+          .send_part_bytes = sizes_.send_part,
           .peer_part_bytes = grows ? std::uint32_t{1} << peer.part_log2 : 0,
           .receive_part_bytes = grows ? std::uint32_t{1} << part_log2() : 0};
 }
@@ -218,9 +227,9 @@ FlowSizes Transport::connect(const StreamGreeting& peer, std::uint8_t variant) {
 // rounded down to a power of two.
 std::uint8_t Transport::part_log2() const {
   constexpr std::uint8_t whole = 31;
-  if (options_.receive_buffer_bytes == sizes_.receive_ring) return whole;
+  if (sizes_.receive_part == sizes_.receive_ring) return whole;
   return static_cast<std::uint8_t>(
-      std::max<unsigned>(std::bit_width(options_.receive_buffer_bytes) - 1U, 1U));
+      std::max<unsigned>(std::bit_width(sizes_.receive_part) - 1U, 1U));
 }
 
 // --- Memory --------------------------------------------------------------------------------------

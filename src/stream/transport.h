@@ -120,7 +120,9 @@ class Transport {
   // Sizes in bytes. A ring has room for its growth.
   struct Sizes {
     std::uint32_t send_ring = 0;
+    std::uint32_t send_part = 0;  // of the ring, that is used at first
     std::uint32_t receive_ring = 0;
+    std::uint32_t receive_part = 0;
     std::size_t rows_at = 0;   // in the memory of the send ring
     std::size_t send = 0;      // all of that
     std::size_t slots_at = 0;  // in the memory of the receive ring
@@ -132,11 +134,22 @@ class Transport {
     RingMemory memory;
     verbs::TypedRegion<std::byte> region;
   };
+  // Numbers of messages and rows.
+  struct Counts {
+    std::uint32_t sends = 0;
+    std::uint32_t receives = 0;
+    std::uint32_t mapped_buffers = 0;
+  };
   [[nodiscard]] static Sizes sizes_of(const Options& options, const verbs::Context& context);
   [[nodiscard]] std::uint8_t part_log2() const;
+  // `options` have been checked, and changed for the peer.
+  struct Checked {
+    const Options& options;
+  };
+  Transport(const verbs::Id& id, const Checked& checked);
 
-  Options options_;
   Sizes sizes_;
+  Counts counts_;
   std::uint8_t variants_;  // that this side supports: variant_ bits
   bool immediate_ = true;
   verbs::ProtectionDomain domain_;
