@@ -35,18 +35,16 @@ class ReceiveRing {
   int resize(std::uint32_t requests);
 
  private:
-  struct Entry {
-    std::uint64_t wr_id = 0;
-    std::uint32_t slice_count = 0;
-  };
-
   [[nodiscard]] std::size_t place_of(std::uint64_t number) const {
-    return static_cast<std::size_t>(number) & (entries_.size() - 1);
+    return static_cast<std::size_t>(number) & (ids_.size() - 1);
   }
 
   QueueSlots slots_;
   std::uint32_t slices_per_request_;
-  std::vector<Entry> entries_;  // a power of two, so that a place is found without a division
+  // Three arrays, because one of structures would have gaps: an idle connection may have many
+  // receives. Of a power of two of places, so that one is found without a division.
+  std::vector<std::uint64_t> ids_;
+  std::vector<std::uint8_t> slice_counts_;
   std::vector<iwarp::LocalSlice> slices_;
   std::uint64_t head_ = 0;
   std::uint64_t tail_ = 0;
