@@ -14,8 +14,8 @@ namespace weft::stream::detail {
 
 // A condition variable; but a call that may lead does the work of the stream thread while it waits,
 // so that no event goes through that thread first, unless the thread is wanted for others
-// (observed.h). In a simulation, where a program must hand over to others while it waits, it is a
-// descriptor.
+// (observed.h) or other calls sleep. In a simulation, where a program must hand over to others
+// while it waits, it is a descriptor.
 class Changes {
  public:
   Changes();
@@ -29,7 +29,7 @@ class Changes {
 
  private:
   using Timeout = std::optional<std::chrono::milliseconds>;
-  void lead(StreamThread& thread, std::unique_lock<std::mutex>& lock, Timeout timeout);
+  [[nodiscard]] bool lead(std::unique_lock<std::mutex>& lock, Timeout timeout);
 
   std::condition_variable changed_;
   StreamThread* led_ = nullptr;  // by a call that waits, until it wakes up
