@@ -68,6 +68,9 @@ class DataChannel {
   void request_wakes(WakeBy for_bytes);
   // Whether this side has given its bell to the peer.
   [[nodiscard]] bool has_bell() const { return reader_ && transport_->has_bell(); }
+  [[nodiscard]] bool bell_requested() const {
+    return reader_ && reader_->wake().made() == WakeBy::bell;
+  }
   // From now on the peer does not ring, until it is requested again.
   void stop_bell();
   // How often the peer has rung, or is about to.

@@ -76,6 +76,8 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
   Stream::Readiness watch(Stream::Watcher* watcher);
   void unwatch(Stream::Watcher* watcher);
   [[nodiscard]] Stream::Readiness readiness();
+  void look();
+  bool report_again();
   void attach(std::shared_ptr<EventQueueCore> queue, std::uint64_t cookie);
   void on_io() noexcept override;
   // The coroutines that send, and those that receive, in the order of their turns.

@@ -132,6 +132,7 @@ bool Endpoint::needs_thread() const {
 // while some can be received already, but for those that count them.
 WakeBy Endpoint::wake_for_bytes() const {
   if (sleepers_ > 0) return WakeBy::message;
+  if (notifier_.has_only_watchers() && notifier_.watchers_look()) return WakeBy::none;
   if (channel_.readable() > 0 && !notifier_.needs_every_arrival()) return WakeBy::none;
   return channel_.has_bell() && notifier_.has_only_watchers() ? WakeBy::bell : WakeBy::message;
 }
@@ -283,6 +284,24 @@ Stream::Readiness Endpoint::readiness() {
   process();
   leave();
   return readiness_now();
+}
+
+// A program that looks again has no use for the bell that it has asked for before it slept.
+void Endpoint::look() {
+  const Lock lock(mutex_);
+  const bool may_ring = channel_.bell_requested() && notifier_.watchers_look();
+  if (!may_ring && !channel_.sees_changes()) return;
+  if (may_ring) channel_.stop_bell();
+  process_placed();
+  leave();
+}
+
+bool Endpoint::report_again() {
+  const Lock lock(mutex_);
+  if (channel_.sees_changes()) process();
+  leave();
+  notifier_.report_again();
+  return channel_.is_open() && channel_.has_bell() && channel_.flow().peer_places();
 }
 
 void Endpoint::attach(std::shared_ptr<EventQueueCore> queue, std::uint64_t cookie) {

@@ -39,6 +39,15 @@ bool ReadinessNotifier::needs_every_arrival() const {
       watchers_, [](const Stream::Watcher* watcher) { return watcher->needs_every_arrival(); });
 }
 
+bool ReadinessNotifier::watchers_look() const {
+  return std::ranges::all_of(watchers_,
+                             [](const Stream::Watcher* watcher) { return watcher->looks(); });
+}
+
+void ReadinessNotifier::report_again() {
+  for (Stream::Watcher* watcher : watchers_) watcher->changed(reported_);
+}
+
 // Watchers compare nothing themselves, so they are called for changes only.
 void ReadinessNotifier::report(const Stream::Readiness& now) {
   if (now == reported_) return;

@@ -22,6 +22,8 @@ class ReadinessNotifier {
     return descriptor_ || send_descriptor_ || !watchers_.empty() || event_queue_;
   }
   [[nodiscard]] bool needs_every_arrival() const;
+  // Whether all of them look for bytes themselves.
+  [[nodiscard]] bool watchers_look() const;
   [[nodiscard]] bool has_only_watchers() const {
     return !descriptor_ && !send_descriptor_ && !event_queue_ && !watchers_.empty();
   }
@@ -41,6 +43,8 @@ class ReadinessNotifier {
   void set_send_descriptor_readable(bool readable) { send_descriptor_->set(readable); }
   // Calls the watchers if this differs from what was reported last.
   void report(const Stream::Readiness& now);
+  // Calls them in any case, with what was reported last.
+  void report_again();
   [[nodiscard]] const Stream::Readiness& reported() const { return reported_; }
   // Each posts its event once in the life of the stream; later calls do nothing. Error numbers are
   // 0 for success: connected, and a shutdown by the peer's own will.

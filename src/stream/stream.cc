@@ -211,4 +211,12 @@ Stream::Readiness Stream::readiness() {
   return endpoint_->readiness();
 }
 
+void Stream::look() {
+  endpoint_->look();
+}
+
+bool Stream::report_again() {
+  return endpoint_->report_again();
+}
+
 }  // namespace weft::stream

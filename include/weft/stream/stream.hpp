@@ -234,6 +234,9 @@ class Stream {
     // Whether changed() must be called soon for bytes that arrive while others can be received
     // already. If not, the peer need not wake this process for them. Called by any thread.
     [[nodiscard]] virtual bool needs_every_arrival() const noexcept { return true; }
+    // Whether the owner calls look() before it waits for this stream, and report_again() when this
+    // is no longer so. Until then the peer need not wake this process. Called by any thread.
+    [[nodiscard]] virtual bool looks() const noexcept { return false; }
   };
   // Adds a watcher, and calls it once before this returns. It must live until unwatch().
   WEFT_API Readiness watch(Watcher* watcher);
@@ -241,6 +244,12 @@ class Stream {
   WEFT_API void unwatch(Watcher* watcher);
   // What the stream is ready for now.
   [[nodiscard]] WEFT_API Readiness readiness();
+  // Notices what a peer process of this host has sent, or has made room for, and reports it to the
+  // watchers. Costs few instructions if there is nothing. Does not look for anything else.
+  WEFT_API void look();
+  // Asks for wake-ups anew where they are needed, and reports to the watchers even if nothing has
+  // changed. Returns whether the peer rings Options::bell for its next bytes.
+  WEFT_API bool report_again();
 
  private:
   friend class Async;
