@@ -47,10 +47,18 @@ bool concerns_flags_only(int command, void* argument) {
   return command == F_GETFD || command == F_SETFD || command == F_GETFL;
 }
 
+// The program closes what may be an epoll set.
+void forget_set(int fd) {
+  StreamSet* const set = StreamSet::of(fd);
+  if (set && owns_table()) set->leave_all(true);
+}
+
 // Enters a duplicate of `from` in the table, or removes a stale entry for its number.
 int register_copy(int from, int copy) {
   if (copy < 0) return copy;
   if (find_stream(from) && !owns_table()) return refuse_copy(copy);
+  if (StreamSet* const set = StreamSet::of(from); set && owns_table()) set->leave_all(false);
+  forget_set(copy);
   if (const auto socket = find(from)) {
     put(copy, socket);
   } else {
@@ -63,7 +71,10 @@ int register_copy(int from, int copy) {
 // a real file, so its flags are the kernel's to keep.
 int fcntl_any(int fd, int command, void* argument) {
   const auto socket = find(fd);
-  if (socket && !concerns_flags_only(command, argument) && !keep_file(fd)) return -1;
+  if (socket && !concerns_flags_only(command, argument)) {
+    if (!keep_file(fd)) return -1;
+    socket->leave_set();
+  }
   const int done = next::fcntl(fd, command, argument);
   if (!socket || done < 0) return done;
   if (command == F_DUPFD || command == F_DUPFD_CLOEXEC) return register_copy(fd, done);
@@ -95,6 +106,7 @@ int ioctl_stream(Socket& socket, int fd, unsigned long request, void* argument) 
     }
     case FIOASYNC:
       socket.open_visible();
+      socket.leave_set();
       return next::ioctl(fd, request, argument);
     case FIOCLEX:
     case FIONCLEX:
@@ -137,6 +149,7 @@ bool relay_passed_descriptors(const msghdr& message) {
       int fd = -1;
       // The data of a control message need not be aligned for an int (cmsg(3)).
       std::memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
+      if (StreamSet* const set = StreamSet::of(fd)) set->leave_all(false);
       if (relay_for_kernel(fd)) continue;
       print_notice("a socket can be passed to another process only while it is connected");
       errno = EOPNOTSUPP;
@@ -153,17 +166,22 @@ bool relay_passed_descriptors(const msghdr& message) {
 WEFT_INTERPOSED int close(int fd) {
   note_end_of_kernel_connection(fd);
   forget(fd);
+  forget_set(fd);
   return next::close(fd);
 }
 
 WEFT_INTERPOSED int close_range(unsigned first, unsigned last, int flags) {
   // With CLOSE_RANGE_CLOEXEC the descriptors stay open until execve(2) (close_range(2)).
-  if (!(flags & CLOSE_RANGE_CLOEXEC)) forget_range(first, last);
+  if (!(flags & CLOSE_RANGE_CLOEXEC)) {
+    forget_range(first, last);
+    StreamSet::for_each_in(first, last, forget_set);
+  }
   return next::close_range(first, last, flags);
 }
 
 WEFT_INTERPOSED void closefrom(int first) {
   forget_range(static_cast<unsigned>(first), ~0U);
+  StreamSet::for_each_in(static_cast<unsigned>(first), ~0U, forget_set);
   next::closefrom(first);
 }
 
@@ -207,6 +225,8 @@ WEFT_INTERPOSED int ioctl(int fd, unsigned long request, ...) {
   return guarded([&] { return ioctl_stream(*socket, fd, request, argument); });
 }
 
+namespace {
+
 // An epoll set cannot wait exclusively for another one, as the program's descriptor of a listener
 // may be (ListenerFile). It is a hint only: each thread that is woken accepts what it finds.
 epoll_event without_exclusive(const epoll_event& event) {
@@ -215,9 +235,10 @@ epoll_event without_exclusive(const epoll_event& event) {
   return plain;
 }
 
-// Remembers that an epoll set has the socket, and that a waiter uses edges. It needs an event for
-// each arrival, which the visible socket has to repeat while it stays readable.
-WEFT_INTERPOSED int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) {
+// The kernel carries the call out. Remembers that an epoll set has the socket, and that a waiter
+// uses edges. It needs an event for each arrival, which the visible socket has to repeat while it
+// stays readable.
+int change_in_kernel(int epoll, int operation, int fd, epoll_event* event) {
   // What is left to be noted of a descriptor that an epoll set has.
   constexpr std::uint32_t noted_each_time = EPOLLET | EPOLLEXCLUSIVE;
   if (!event || operation == EPOLL_CTL_DEL ||
@@ -238,6 +259,28 @@ WEFT_INTERPOSED int epoll_ctl(int epoll, int operation, int fd, epoll_event* eve
     }
   }
   return next::epoll_ctl(epoll, operation, fd, event);
+}
+
+}  // namespace
+
+// An epoll set that is in another one, or whose socket is in a second one, is the kernel's.
+WEFT_INTERPOSED int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) {
+  if (StreamSet* const set = StreamSet::of(epoll)) {
+    if (const auto error = set->change(operation, fd, event)) {
+      return *error == 0 ? 0 : fail_with(*error);
+    }
+  }
+  if (StreamSet* const inner = StreamSet::of(fd)) inner->leave_all(false);
+  if (operation == EPOLL_CTL_ADD && is_in_epoll_set(fd)) {
+    if (const auto socket = find_stream(fd)) socket->leave_set();
+  }
+  const int done = change_in_kernel(epoll, operation, fd, event);
+  if (done != 0 || operation == EPOLL_CTL_DEL || !is_in_epoll_set(fd)) return done;
+  (void)guarded([&] {
+    if (const auto socket = find_stream(fd)) StreamSet::note_added(epoll, fd, socket, *event);
+    return 0;
+  });
+  return done;
 }
 
 // The file actions may duplicate any connection for the other program.

@@ -1,13 +1,16 @@
-// Replacements of poll(2) and epoll_wait(2). The kernel's own would do, because visible sockets are
-// as ready as their streams (see VisibleSocket). But a thread that blocks here can handle arriving
-// data itself, so that it is woken without a hand-over from the stream thread.
+// Replacements of poll(2), select(2) and epoll_wait(2). The kernel's own would do, because visible
+// sockets are as ready as their streams (see VisibleSocket), but for those that a StreamSet lists.
+// But a thread that blocks here can handle arriving data itself, so that it is woken without a
+// hand-over from the stream thread.
 //
 // Only a single waiting thread does so (see WaitLeader). It cannot be cancelled (pthread_cancel(3))
 // while it blocks.
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/select.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <optional>
 
 #include "base/duration.h"
@@ -15,6 +18,7 @@
 #include "interpose/export.h"
 #include "interpose/late_bells.h"
 #include "interpose/next.h"
+#include "interpose/stream_set.h"
 #include "interpose/table.h"
 #include "stream/stream_thread.h"
 
@@ -66,11 +70,48 @@ StreamThread* stream_thread() {
   return existing && owns_table() ? existing : nullptr;
 }
 
+// For a set with streams that are looked at. Returns as epoll_wait(2). What may end by cancelling
+// the thread is not guarded: that is an exception which must go on.
+int wait_set(StreamSet& set, epoll_event* events, int most, WaitLimit& until,
+             const sigset_t* mask) {
+  const auto look = [&](bool asks) {
+    return guarded([&] {
+      const int found = asks ? set.ask_kernel(events, most, mask) : 0;
+      return found < 0 ? found : set.look(events, found, most);
+    });
+  };
+  // A program that does not wait gets all that is ready.
+  const bool polls = until.passed();
+  const bool asks = set.asks_kernel() || polls;
+  if (const int found = look(asks); found != 0 || polls) return found;
+  if (const int found = guarded([&] { return set.spin(events, most); })) return found;
+  StreamThread* const attending = stream_thread();
+  drop_late_bells();
+  while (true) {
+    pollfd entry{set.epoll(), POLLIN, 0};
+    const auto lead = [&] { return attending->lead({&entry, 1}, until.left(), mask); };
+    const auto poll = [&] { return next::ppoll(&entry, 1, until.left(), mask); };
+    {
+      const StreamSet::Sleep sleep(set);
+      if (sleep.may_sleep() && (attending ? wait_by(*attending, lead, poll) : poll()) < 0) {
+        return -1;
+      }
+    }
+    drop_late_bells();
+    // Another thread may have taken the events first, or it was a late bell: then wait again.
+    const int found = look(true);
+    if (found != 0 || until.passed()) return found;
+  }
+}
+
 // For all epoll_wait(2) variants. Events that are ready are returned before the thread counts as a
 // waiter: otherwise the stream thread would leave all work to a thread that never blocks here.
 template <typename Kernel>
 int wait_epoll(int epoll, epoll_event* events, int most, WaitLimit until, const sigset_t* mask,
                const Kernel& kernel) {
+  if (StreamSet* const set = StreamSet::of(epoll); set && events && most > 0) {
+    return wait_set(*set, events, most, until, mask);
+  }
   StreamThread* const attending = until.passed() ? nullptr : stream_thread();
   if (!attending) return kernel();
   drop_late_bells();
@@ -88,9 +129,25 @@ int wait_epoll(int epoll, epoll_event* events, int most, WaitLimit until, const 
   return wait_by(*attending, lead, kernel);
 }
 
+// A descriptor that is waited for by another call than epoll_wait(2).
+void show_to_kernel(int fd) {
+  if (is_in_epoll_set(fd)) {
+    if (const auto socket = find_stream(fd)) socket->leave_set();
+  } else if (StreamSet* const set = StreamSet::of(fd)) {
+    set->leave_all(false);
+  }
+}
+
+void show_to_kernel(int count, const fd_set* fds) {
+  for (int fd = 0; fds && fd < count; ++fd) {
+    if (FD_ISSET(fd, fds)) show_to_kernel(fd);
+  }
+}
+
 template <typename Kernel>
 int wait_poll(pollfd* entries, nfds_t count, WaitLimit until, const sigset_t* mask,
               const Kernel& kernel) {
+  for (nfds_t i = 0; entries && i < count; ++i) show_to_kernel(entries[i].fd);
   StreamThread* const attending = until.passed() ? nullptr : stream_thread();
   if (!attending) return kernel();
   const auto lead = [&] {
@@ -135,4 +192,28 @@ WEFT_INTERPOSED int ppoll(pollfd* entries, nfds_t count, const timespec* timeout
                           const sigset_t* mask) {
   return wait_poll(entries, count, WaitLimit(timeout), mask,
                    [&] { return next::ppoll(entries, count, timeout, mask); });
+}
+
+WEFT_INTERPOSED int select(int count, fd_set* to_read, fd_set* to_write, fd_set* exceptional,
+                           timeval* timeout) {
+  for (const fd_set* fds : {to_read, to_write, exceptional}) show_to_kernel(count, fds);
+  return next::select(count, to_read, to_write, exceptional, timeout);
+}
+
+WEFT_INTERPOSED int pselect(int count, fd_set* to_read, fd_set* to_write, fd_set* exceptional,
+                            const timespec* timeout, const sigset_t* mask) {
+  for (const fd_set* fds : {to_read, to_write, exceptional}) show_to_kernel(count, fds);
+  return next::pselect(count, to_read, to_write, exceptional, timeout, mask);
+}
+
+// --- Names that programs built with _FORTIFY_SOURCE call, see calls_data.cc ----------------------
+
+WEFT_INTERPOSED int __poll_chk(pollfd* entries, nfds_t count, int timeout_ms, size_t room) {
+  if (room / sizeof *entries < count) std::abort();
+  return poll(entries, count, timeout_ms);
+}
+WEFT_INTERPOSED int __ppoll_chk(pollfd* entries, nfds_t count, const timespec* timeout,
+                                const sigset_t* mask, size_t room) {
+  if (room / sizeof *entries < count) std::abort();
+  return ppoll(entries, count, timeout, mask);
 }

@@ -104,6 +104,7 @@ ssize_t receive_all(Socket& socket, stream::Stream& stream, Into into, int flags
       return done > 0 ? static_cast<ssize_t>(done) : receive_failure(socket, outcome);
     }
     socket.drop_late_bells();
+    if (wait) socket.leave_set();
     const int failed = wait ? socket.visible().await_readable() : EAGAIN;
     if (failed == EAGAIN || failed == EINTR) {
       return done > 0 ? static_cast<ssize_t>(done) : fail_with(failed);
@@ -125,6 +126,7 @@ ssize_t receive(Socket& socket, Into into, int flags) {
   if (!stream) return fail_with(no_stream_error(socket, ENOTCONN));
   if (flags & MSG_TRUNC) return discard(socket, total_of(into), flags);
   if (total_of(into) == 0) return 0;
+  socket.note_use();
   return receive_all(socket, *stream, into, flags);
 }
 

@@ -84,6 +84,9 @@ inline constinit Function<int(int, unsigned long, void*)> ioctl{"ioctl"};
 inline constinit Function<FILE*(int, const char*)> fdopen{"fdopen"};
 inline constinit Function<int(int, const char*, va_list)> vdprintf{"vdprintf"};
 inline constinit Function<int(int, int, int, epoll_event*)> epoll_ctl{"epoll_ctl"};
+inline constinit Function<int(int, fd_set*, fd_set*, fd_set*, timeval*)> select{"select"};
+inline constinit Function<int(int, fd_set*, fd_set*, fd_set*, const timespec*, const sigset_t*)>
+    pselect{"pselect"};
 using Spawn = int(pid_t*, const char*, const posix_spawn_file_actions_t*, const posix_spawnattr_t*,
                   char* const*, char* const*);
 inline constinit Function<Spawn> posix_spawn{"posix_spawn"};

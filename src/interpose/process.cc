@@ -86,6 +86,7 @@ void close_all() {
 // handlers after fork(2) have run.
 void before_fork() {
   lock_table();
+  StreamSet::leave_every_set();
   for (const auto& socket : all_sockets()) socket->prepare_fork();
   accept_thread_before_fork();
   Destinations::instance().before_fork();
@@ -106,6 +107,7 @@ void after_fork_in_child() {
   current_count = nullptr;
   forget_idle_threads();
   forget_late_bells();
+  StreamSet::forget_all();
   const auto sockets = all_sockets();
   for (const auto& [fd, socket] : take_listeners()) socket->replace_with_kernel_socket(fd);
   for (const auto& socket : sockets) socket->abandon_in_child();

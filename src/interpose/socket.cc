@@ -79,6 +79,19 @@ std::shared_ptr<stream::Stream> Socket::stream() const {
   return stream_;
 }
 
+std::shared_ptr<stream::Stream> Socket::listable_stream() const {
+  if (phase_ != Phase::connected || uses_edges_ || read_shut_ || write_shut_ || descriptors_ != 1 ||
+      (member_.ready & SetMember::over) != 0) {
+    return nullptr;
+  }
+  return stream();
+}
+
+bool Socket::shows_bytes() {
+  const std::lock_guard lock(visible_mutex_);
+  return visible_.has_unread();
+}
+
 std::shared_ptr<AcceptQueue> Socket::accept_queue() const {
   const std::lock_guard lock(mutex_);
   return accept_queue_;
@@ -121,13 +134,23 @@ void Socket::show(const stream::Stream::Readiness& now) {
   visible_.count_bells(now.bells - shown_.bells);
   shown_ = {.arrived_bytes = now.arrived_bytes, .bells = now.bells, .ended = now.ended};
   if (now.over && !now.ended) {
+    member_.ready = SetMember::over;
     visible_.show_failure();
     return;
   }
   if (more && uses_edges_) visible_.repeat_readable();
-  visible_.set_readable(now.readable || read_shut_);
+  const bool readable = now.readable || read_shut_;
+  const bool writable = now.settled && now.writable;
+  const bool over = now.ended || now.over || read_shut_ || write_shut_;
+  member_.ready = (readable ? std::uint32_t{EPOLLIN} : 0) |
+                  (writable ? std::uint32_t{EPOLLOUT} : 0) | (over ? SetMember::over : 0);
+  if (readable && member_.listed) {
+    visible_.note_readable();
+  } else {
+    visible_.set_readable(readable);
+  }
   if (visible_.awaits_bells()) note_late_bell(weak_from_this());
-  visible_.set_writable(now.settled && now.writable);
+  visible_.set_writable(writable);
   if (now.ended && write_shut_) {
     visible_.show_hang_up();
   } else if (now.ended) {
@@ -144,6 +167,7 @@ void Socket::drop_late_bells() {
 // The stream asks for wake-ups anew.
 void Socket::use_edges() {
   if (uses_edges_.exchange(true)) return;
+  leave_set();
   if (const auto stream = this->stream()) (void)stream->readiness();
 }
 
@@ -190,6 +214,7 @@ void Socket::shut_down(int how) {
   }
   const auto stream = this->stream();
   if (!stream || phase_ != Phase::connected) throw Error(ENOTCONN, "not connected");
+  leave_set();
   if (how != SHUT_RD && !write_shut_.exchange(true)) stream->finish();
   if (how != SHUT_WR) read_shut_ = true;
   const std::lock_guard lock(visible_mutex_);
@@ -213,6 +238,7 @@ void Socket::note_end() {
 // A relay keeps its stream, and a child does not end what its parent continues.
 void Socket::remove_descriptor() {
   if (--descriptors_ > 0) return;
+  if (StreamSet* const set = member_.set) set->remove(*this);
   const auto stream = this->stream();
   if (stream && phase_ == Phase::connected) note_end();
   if (stream && phase_ != Phase::relayed && phase_ != Phase::abandoned) {

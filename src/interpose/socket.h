@@ -27,6 +27,7 @@
 #include "interpose/inherited_options.h"
 #include "interpose/kernel_socket.h"
 #include "interpose/listener_file.h"
+#include "interpose/stream_set.h"
 #include "interpose/visible_socket.h"
 #include "weft/stream.hpp"
 
@@ -62,6 +63,21 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   [[nodiscard]] std::shared_ptr<stream::Stream> stream() const;
   // Null unless it listens.
   [[nodiscard]] std::shared_ptr<AcceptQueue> accept_queue() const;
+  // The stream, if epoll_wait(2) can look at it itself; null if only the kernel can show it.
+  [[nodiscard]] std::shared_ptr<stream::Stream> listable_stream() const;
+  [[nodiscard]] SetMember& member() { return member_; }
+  [[nodiscard]] const SetMember& member() const { return member_; }
+  // Whether the program's descriptor may be readable for the kernel.
+  [[nodiscard]] bool shows_bytes();
+  // The program is about to receive.
+  void note_use() {
+    StreamSet* const set = member_.set;
+    if (set && !member_.listed) set->note_use(*this);
+  }
+  // From now on the kernel shows what the socket is ready for.
+  void leave_set() {
+    if (StreamSet* const set = member_.set) set->leave(*this);
+  }
   // True if any socket of this process has a stream.
   [[nodiscard]] static bool some_have_streams() { return StreamCount::all != 0; }
   [[nodiscard]] VisibleSocket& visible() { return visible_; }
@@ -99,7 +115,9 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   }
 
   // --- Descriptors of the program that are this socket (table.cc counts them).
-  void add_descriptor() { ++descriptors_; }
+  void add_descriptor() {
+    if (++descriptors_ > 1) leave_set();
+  }
   // Closes the connection or the listener with the last descriptor.
   void remove_descriptor();
 
@@ -116,6 +134,7 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   // A waiter uses EPOLLET: it needs an event for each arrival.
   void use_edges();
   [[nodiscard]] bool needs_every_arrival() const noexcept override { return uses_edges_; }
+  [[nodiscard]] bool looks() const noexcept override { return member_.listed; }
   [[nodiscard]] int send_timeout_ms() const { return send_timeout_ms_; }
 
   // --- Relay and fork(2) (socket_relay.cc)
@@ -187,6 +206,7 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   std::atomic<int> descriptors_{0};
   std::atomic<bool> in_epoll_set_{false};
   std::atomic<Transfers> transfers_{0};
+  SetMember member_;
   ConnectAttempt connect_;
 
   // Guards the next five. A stream may be called with it, but it is never taken by changed().

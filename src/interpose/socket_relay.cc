@@ -16,6 +16,7 @@ bool Socket::start_relay() {
   if (phase_ == Phase::relayed) return true;
   if (phase_ != Phase::connected) return false;
   const auto stream = this->stream();
+  leave_set();
   stream->unwatch(this);  // so that the bell is not rung any more
   const std::uint64_t bells = stream->readiness().bells;
   const auto local = local_name();

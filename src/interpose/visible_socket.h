@@ -43,10 +43,14 @@ class VisibleSocket {
   void count_bells(std::uint64_t bells) { unread_ += bells; }
   // Takes bytes of the bell that came after the socket was set to not readable.
   void drop_late_bells();
+  // Whether bytes are in the program's end, or will be at once.
+  [[nodiscard]] bool has_unread() const { return unread_ > 0; }
   // Whether it is not readable, and such a byte is still to come.
   [[nodiscard]] bool awaits_bells() const { return unread_ > 0 && !readable_ && !broken_; }
 
   void set_readable(bool readable);
+  // It counts as readable, without being shown: set_readable() follows before anybody waits.
+  void note_readable() { readable_ = true; }
   void set_writable(bool writable);
   // Repeats the event for EPOLLET waiters, if the socket is readable.
   void repeat_readable();

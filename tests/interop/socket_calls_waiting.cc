@@ -137,20 +137,23 @@ struct Epoll {
   int fd;
 };
 
-// Sends on request in a process of its own, so that sending causes no progress in this process.
+// Sends on request in a process of its own, so that sending causes no progress in this process. The
+// process begins before there is a listener, which otherwise would be shared and the kernel's.
 class Sender {
  public:
   Sender() {
-    sockaddr_in address{};
-    const int listener = listen_anywhere(address);
     need(pipe(orders_.data()) == 0, "pipe");
     child_ = fork();
+    sockaddr_in address{};
     if (child_ == 0) {
       close(orders_[1]);
+      need(read(orders_[0], &address, sizeof address) == sizeof address, "an address");
       obey(connect_to(address));
       _exit(0);
     }
     close(orders_[0]);
+    const int listener = listen_anywhere(address);
+    need(write(orders_[1], &address, sizeof address) == sizeof address, "an address");
     there = accept(listener, nullptr, nullptr);
     close(listener);
   }
@@ -198,6 +201,171 @@ void epoll_beside_what_is_always_ready() {
   while (found != both && std::chrono::steady_clock::now() < end) found = epoll.wait(-1);
   tell("beside a pipe that is always ready", found);
   for (const int fd : ends) close(fd);
+}
+
+// A stream that the program uses, in an epoll set: libweft-sockets looks at it without the kernel.
+struct InUse {
+  InUse() {
+    epoll.control(EPOLL_CTL_ADD, sender.there, EPOLLIN);
+    for (int i = 0; i < 20; ++i) arrive();
+  }
+  void arrive() const {
+    sender.order();
+    need(epoll.wait(-1) == names_of(EPOLLIN), "what another process has sent");
+    need(receive_text(sender.there) == "x", "recv");
+  }
+  // The order is not obeyed before this process waits, most of the time.
+  std::thread order_later() const {
+    return std::thread([this] {
+      for (int i = 0; i < 100; ++i) std::this_thread::yield();
+      sender.order();
+    });
+  }
+  Sender sender;
+  Epoll epoll;
+};
+
+std::string control_error(const Epoll& epoll, int operation, int fd, unsigned events) {
+  epoll_event event{.events = events, .data = {.fd = fd}};
+  return error_or(epoll_ctl(epoll.fd, operation, fd, &event));
+}
+
+void epoll_interest_changes() {
+  const InUse use;
+  const int fd = use.sender.there;
+  tell("in use, added again", control_error(use.epoll, EPOLL_CTL_ADD, fd, EPOLLIN));
+  use.epoll.control(EPOLL_CTL_MOD, fd, EPOLLOUT);
+  tell("in use, to send", use.epoll.wait(-1));
+  tell("in use, to send, at once", use.epoll.wait(0));
+  use.sender.order();
+  await(fd, POLLIN);
+  tell("in use, only to send", use.epoll.wait(0));
+  use.epoll.control(EPOLL_CTL_MOD, fd, 0);
+  tell("in use, nothing wanted", use.epoll.wait(0));
+  use.epoll.control(EPOLL_CTL_DEL, fd, 0);
+  tell("in use, deleted", use.epoll.wait(0));
+  tell("in use, deleted again", control_error(use.epoll, EPOLL_CTL_DEL, fd, 0));
+  tell("in use, changed without it", control_error(use.epoll, EPOLL_CTL_MOD, fd, EPOLLIN));
+  use.epoll.control(EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLOUT);
+  tell("in use, both", use.epoll.wait(-1));
+  tell("in use, received", receive_text(fd));
+  tell("in use, the rest", use.epoll.wait(0));
+  use.epoll.control(EPOLL_CTL_MOD, fd, EPOLLIN);
+  for (int i = 0; i < 20; ++i) use.arrive();
+  tell("in use, unknown operation", control_error(use.epoll, 77, fd, EPOLLIN));
+  tell("in use, without an event", error_or(epoll_ctl(use.epoll.fd, EPOLL_CTL_MOD, fd, nullptr)));
+}
+
+// Descriptors with the same data are reported each for itself.
+void epoll_same_data() {
+  const InUse use;
+  std::array<int, 2> ends{};
+  need(pipe(ends.data()) == 0, "pipe");
+  epoll_event event{.events = EPOLLIN, .data = {.fd = use.sender.there}};
+  need(epoll_ctl(use.epoll.fd, EPOLL_CTL_ADD, ends[0], &event) == 0, "epoll_ctl");
+  need(write(ends[1], "x", 1) == 1, "write");
+  use.sender.order();
+  std::string found;
+  while (found != "in in ") found = use.epoll.wait(-1);
+  tell("the same data twice", found);
+  for (const int fd : ends) close(fd);
+}
+
+// Whatever waits for a socket that the set looks at is woken by its bytes.
+void waiting_in_other_ways() {
+  const InUse use;
+  const int fd = use.sender.there;
+  std::thread later = use.order_later();
+  tell("in use, polled", names_of(await(fd, POLLIN)));
+  later.join();
+  tell("in use, polled and received", receive_text(fd));
+  use.epoll.control(EPOLL_CTL_MOD, fd, EPOLLIN);
+  use.arrive();
+  later = use.order_later();
+  fd_set wanted;
+  FD_ZERO(&wanted);
+  FD_SET(fd, &wanted);
+  tell("in use, selected", select(fd + 1, &wanted, nullptr, nullptr, nullptr));
+  later.join();
+  tell("in use, selected and received", receive_text(fd));
+  use.epoll.control(EPOLL_CTL_MOD, fd, EPOLLIN);
+  use.arrive();
+  later = use.order_later();
+  tell("in use, received by a call that blocks", receive_text(fd));
+  later.join();
+}
+
+void sets_in_other_sets() {
+  const InUse use;
+  const Epoll outer;
+  outer.control(EPOLL_CTL_ADD, use.epoll.fd, EPOLLIN);
+  for (int i = 0; i < 3; ++i) {
+    std::thread later = use.order_later();
+    tell("a set in a set", outer.wait(-1));
+    later.join();
+    tell("the inner set", use.epoll.wait(0));
+    tell("received", receive_text(use.sender.there));
+    tell("a set in a set, idle", outer.wait(0));
+  }
+  const InUse other;
+  std::thread later = other.order_later();
+  tell("a set that is polled", names_of(await(other.epoll.fd, POLLIN)));
+  later.join();
+  const InUse third;
+  const int copy = dup(third.epoll.fd);
+  later = third.order_later();
+  epoll_event event{};
+  tell("a copy of a set", epoll_wait(copy, &event, 1, -1));
+  later.join();
+  close(copy);
+}
+
+// A socket in two sets, a copy of a socket, and a set that is closed.
+void sockets_in_several_sets() {
+  const InUse use;
+  const Epoll second;
+  second.control(EPOLL_CTL_ADD, use.sender.there, EPOLLIN);
+  std::thread later = use.order_later();
+  tell("in the second set", second.wait(-1));
+  later.join();
+  tell("in the first set", use.epoll.wait(0));
+  tell("received", receive_text(use.sender.there));
+  const InUse copied;
+  const int copy = dup(copied.sender.there);
+  later = copied.order_later();
+  tell("with a copy", copied.epoll.wait(-1));
+  later.join();
+  tell("received by the copy", receive_text(copy));
+  close(copy);
+  copied.arrive();
+  const InUse closed;
+  const int set = dup(closed.epoll.fd);
+  close(set);
+  const Epoll fresh;
+  closed.epoll.control(EPOLL_CTL_DEL, closed.sender.there, 0);
+  fresh.control(EPOLL_CTL_ADD, closed.sender.there, EPOLLIN);
+  later = closed.order_later();
+  tell("in a fresh set", fresh.wait(-1));
+  later.join();
+}
+
+// One thread waits, and another one changes what it waits for.
+void interest_of_a_thread_that_waits() {
+  const InUse use;
+  const int fd = use.sender.there;
+  for (int i = 0; i < 20; ++i) {
+    use.epoll.control(EPOLL_CTL_MOD, fd, 0);
+    std::thread changes([&] {
+      for (int turn = 0; turn < 100; ++turn) std::this_thread::yield();
+      use.epoll.control(EPOLL_CTL_MOD, fd, i % 2 == 0 ? EPOLLOUT : EPOLLIN);
+    });
+    if (i % 2 == 1) use.sender.order();
+    const std::string found = use.epoll.wait(-1);
+    changes.join();
+    need(found == names_of(i % 2 == 0 ? EPOLLOUT : EPOLLIN), "the changed interest");
+    if (i % 2 == 1) need(receive_text(fd) == "x", "recv");
+  }
+  tell("changed while it waits", 1);
 }
 
 void epoll_levels() {
@@ -274,6 +442,12 @@ void wait_for_sockets() {
   polling();
   polling_for_ages();
   epoll_beside_what_is_always_ready();
+  epoll_interest_changes();
+  epoll_same_data();
+  waiting_in_other_ways();
+  sets_in_other_sets();
+  sockets_in_several_sets();
+  interest_of_a_thread_that_waits();
   epoll_levels();
   epoll_edges();
 }
