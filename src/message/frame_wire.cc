@@ -53,8 +53,8 @@ bool parse_parts(ByteReader& in, std::vector<Part>& parts) {
 void encode_parts(ByteWriter& out, const std::vector<Part>& parts) {
   for (const auto& part : parts) {
     out.zeros_to_multiple(Frame::part_alignment);
-    out.be32(part.type);
-    out.be32(static_cast<std::uint32_t>(part.bytes) | (part.confirm ? part_confirm_flag : 0));
+    const std::uint64_t length = part.bytes | (part.confirm ? part_confirm_flag : 0);
+    out.be64(std::uint64_t{part.type} << 32 | length);
     out.be64(part.tag);
     out.skip(to_size(part.bytes));
   }

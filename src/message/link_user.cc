@@ -26,8 +26,9 @@ std::uint64_t Link::waiting_bytes() const {
 // Why a message of this length cannot be taken: an errno, or 0. A message that finds the queue
 // empty is taken whatever its length.
 int Link::send_error(std::uint64_t bytes) {
-  const bool early = queues_early();
-  if (!early && (state_ != State::established || end_)) return ENOTCONN;
+  const bool established = state_ == State::established && !end_;
+  const bool early = !established && queues_early();
+  if (!early && !established) return ENOTCONN;
   // The lower limit of the two sides, as their greetings have named them.
   if (bytes > (early ? limits_.max_message_bytes : max_message_bytes())) return EMSGSIZE;
   const std::size_t waiting = waiting_messages();
@@ -94,7 +95,7 @@ void Link::send_early() {
 // A longer message is copied into a block of the pool, which is registered already.
 Sending Link::send_copy(std::span<const std::byte> bytes, const SendOptions& options) {
   if (const int error = send_error(bytes.size())) return Sending(error);
-  auto record = records_.take(weak_from_this());
+  auto record = records_.take(*this);
   record->bytes = bytes.size();
   if (!transport_.device()) {
     record->early.assign(bytes.begin(), bytes.end());
@@ -113,7 +114,7 @@ Sending Link::send_copy(std::span<const std::byte> bytes, const SendOptions& opt
 // another device is not registered for this queue pair.
 Sending Link::send_buffer(const Buffer& buffer, const SendOptions& options) {
   if (const int error = send_error(buffer.size_bytes())) return Sending(error);
-  auto record = records_.take(weak_from_this());
+  auto record = records_.take(*this);
   record->bytes = buffer.size_bytes();
   if (record->bytes > 0) {
     const auto& device = transport_.device();
@@ -129,7 +130,7 @@ Sending Link::send_pieces(std::span<const LocalSlice> pieces, const SendOptions&
   std::uint64_t bytes = 0;
   for (const auto& piece : pieces) bytes += piece.size_bytes();
   if (const int error = send_error(bytes)) return Sending(error);
-  auto record = records_.take(weak_from_this());
+  auto record = records_.take(*this);
   record->bytes = bytes;
   for (const auto& piece : pieces) {
     if (piece.size_bytes() == 0) continue;

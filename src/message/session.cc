@@ -17,7 +17,7 @@ Session::Session(const Terms& ours, const Terms& peers)
 
 void Session::enqueue(OutPointer message) {
   waiting_bytes_ += message->bytes;
-  waiting_.push_back(std::move(message));
+  waiting_.push(std::move(message));
 }
 
 void Session::refuse(OutPointer message, int error) {
@@ -54,14 +54,12 @@ Emission Session::emit(Kind kind) {
 
 // Moves the first waiting message to the queue that it stays in until it is sent.
 OutMessage* Session::take_waiting() {
-  OutPointer& first = waiting_.front();
-  OutMessage* const message = first.get();
-  waiting_bytes_ -= message->bytes;
+  OutMessage& message = waiting_.front();
+  waiting_bytes_ -= message.bytes;
   ++framed_;
-  if (message->confirm) unconfirmed_.push_back({framed_, first});
-  (is_offered(*message) ? offered_ : unsent_).push_back(std::move(first));
-  waiting_.pop_front();
-  return message;
+  if (message.confirm) unconfirmed_.push_back({framed_, waiting_.share_front()});
+  waiting_.move_front_to(is_offered(message) ? offered_ : unsent_);
+  return &message;
 }
 
 Emission Session::emit_messages() {
@@ -86,12 +84,12 @@ void Session::join_waiting(Emission& emission) {
     return frame.join({message.type, message.tag, message.confirm, message.bytes, 0},
                       joined_bytes_);
   };
-  if (waiting_.empty() || is_offered(*waiting_.front())) return;
+  if (waiting_.empty() || is_offered(waiting_.front())) return;
   const std::size_t most = std::min(waiting_.size() + 1, Frame::max_parts);
   frame.parts.reserve(most);
   emission.messages.reserve(most);
   if (!join(*emission.messages.front())) return;
-  while (!waiting_.empty() && !is_offered(*waiting_.front()) && join(*waiting_.front())) {
+  while (!waiting_.empty() && !is_offered(waiting_.front()) && join(waiting_.front())) {
     emission.messages.push_back(take_waiting());
   }
   if (emission.messages.size() == 1) {
@@ -121,10 +119,7 @@ std::optional<Emission> Session::next(TimePoint now) {
 
 // Sends complete in the order of their frames, so the oldest messages are meant.
 void Session::on_sent(std::size_t messages) {
-  for (; messages > 0 && !unsent_.empty(); --messages) {
-    complete(std::move(unsent_.front()));
-    unsent_.pop_front();
-  }
+  for (; messages > 0 && !unsent_.empty(); --messages) complete(unsent_.pop());
 }
 
 // The message is sent. If the peer's count of deliveries came before, it is delivered as well.
@@ -146,17 +141,14 @@ std::optional<Change> Session::take_change() {
 // but not delivered, with `confirm`, fails too.
 void Session::fail_all(int error) {
   std::deque<OutPointer> failed;
-  for (const auto* queue : {&unsent_, &offered_}) {
-    failed.insert(failed.end(), queue->begin(), queue->end());
+  for (MessageQueue* const queue : {&unsent_, &offered_}) {
+    while (!queue->empty()) failed.push_back(queue->pop());
   }
   for (const auto& [number, message] : unconfirmed_) {
     if (message->status == Status::sent) failed.push_back(message);
   }
-  failed.insert(failed.end(), waiting_.begin(), waiting_.end());
-  unsent_.clear();
-  offered_.clear();
+  while (!waiting_.empty()) failed.push_back(waiting_.pop());
   unconfirmed_.clear();
-  waiting_.clear();
   waiting_bytes_ = 0;
   for (auto& message : failed) refuse(std::move(message), error);
 }
@@ -187,8 +179,7 @@ bool Session::accept_counts(const Frame& frame) {
     changes_.push_back({message, Status::delivered});
   }
   for (Count i = 0; i < fetched; ++i) {
-    complete(std::move(offered_.front()));
-    offered_.pop_front();
+    complete(offered_.pop());
   }
   return true;
 }

@@ -3,7 +3,6 @@
 // owner posts, in order, what next() returns.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <deque>
 #include <memory>
@@ -14,45 +13,12 @@
 #include "message/frame_wire.h"
 #include "message/greeting_wire.h"
 #include "message/inbox.h"
-#include "weft/message/status.hpp"
+#include "message/message_queue.h"
+#include "message/out_message.h"
 
 namespace weft::message::detail {
 
 using TimePoint = std::chrono::steady_clock::time_point;
-
-// A message that is sent. The derived class keeps its memory until the status is `sent` or
-// `failed`.
-struct OutMessage {
-  OutMessage() = default;
-  virtual ~OutMessage() = default;
-  OutMessage(const OutMessage&) = delete;
-  OutMessage& operator=(const OutMessage&) = delete;
-
-  std::uint32_t type = 0;
-  std::uint64_t tag = 0;
-  std::uint64_t bytes = 0;
-  bool confirm = false;
-  // Written by the loop's thread, read by any.
-  std::atomic<Status> status{Status::waiting};
-  std::atomic<int> error{0};
-
- protected:
-  // Makes it a new message: nothing of a session refers to it any more.
-  void reset() {
-    type = 0;
-    tag = 0;
-    bytes = 0;
-    confirm = false;
-    status.store(Status::waiting, std::memory_order_relaxed);
-    error.store(0, std::memory_order_relaxed);
-    acknowledged_ = false;
-  }
-
- private:
-  friend class Session;
-  bool acknowledged_ = false;  // by the peer's count of delivered messages
-};
-using OutPointer = std::shared_ptr<OutMessage>;
 
 // A frame to post, and the messages that it carries, which the session keeps until they are sent or
 // have failed. The owner adds the payload: behind the header of a MESSAGE, between the headers of a
@@ -153,9 +119,9 @@ class Session {
   CreditWait credit_wait_;
 
   // Messages that are sent. Each is in one of the first three queues, in order, until it is sent.
-  std::deque<OutPointer> waiting_;
-  std::deque<OutPointer> unsent_;   // their Sends have not completed
-  std::deque<OutPointer> offered_;  // the peer has not fetched them
+  MessageQueue waiting_;
+  MessageQueue unsent_;   // their Sends have not completed
+  MessageQueue offered_;  // the peer has not fetched them
   std::uint64_t waiting_bytes_ = 0;
   struct Numbered {
     Count number = 0;
