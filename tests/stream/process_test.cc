@@ -192,9 +192,12 @@ class Ringer final : public Stream::Watcher {
     if (now.readable && write(bell_, "", 1) < 0) std::abort();
   }
   [[nodiscard]] bool needs_every_arrival() const noexcept override { return false; }
+  [[nodiscard]] bool looks() const noexcept override { return looks_; }
+  void set_looks(bool looks) { looks_ = looks; }
 
  private:
   int bell_;
+  std::atomic<bool> looks_{false};
 };
 
 // A thread that waits for a descriptor only is woken by the peer process itself.
@@ -227,15 +230,32 @@ TEST_P(Processes, APeerOfThisHostRingsTheBell) {
     EXPECT_EQ(got, bytes);
   };
   constexpr int rounds = 100;
-  for (int i = 0; i < rounds; ++i) {
-    echo([&] {
-      pollfd entry{ends[0], POLLIN, 0};
-      std::array<char, 64> ignored{};
-      return poll(&entry, 1, 60'000) == 1 && read(ends[0], ignored.data(), ignored.size()) > 0;
-    });
-  }
+  const auto await_bell = [&] {
+    pollfd entry{ends[0], POLLIN, 0};
+    std::array<char, 64> ignored{};
+    return poll(&entry, 1, 60'000) == 1 && read(ends[0], ignored.data(), ignored.size()) > 0;
+  };
+  for (int i = 0; i < rounds; ++i) echo(await_bell);
   const auto bells = stream.readiness().bells;
   EXPECT_GT(bells, rounds / 2);
+
+  // Nor is it rung for a watcher that looks, until it has to be woken again.
+  ringer.set_looks(true);
+  stream.look();
+  const auto before_looking = stream.readiness().bells;
+  for (int i = 0; i < 10; ++i) {
+    echo([&] {
+      stream.look();
+      return true;
+    });
+  }
+  EXPECT_EQ(stream.readiness().bells, before_looking);
+  ringer.set_looks(false);
+  EXPECT_TRUE(stream.report_again());
+  std::array<char, 64> ignored{};
+  while (read(ends[0], ignored.data(), ignored.size()) > 0) continue;
+  echo(await_bell);
+  EXPECT_GT(stream.readiness().bells, before_looking);
 
   // Without a watcher the bell is not rung any more.
   stream.unwatch(&ringer);
