@@ -289,7 +289,8 @@ void ThreadRegistration::watch(int fd) {
 void ThreadRegistration::unwatch(int fd) {
   if (thread_ == StreamThread::existing()) thread_->unwatch(fd);
   const auto watched = std::span(fds_).first(fd_count_);
-  fd_count_ -= std::ranges::remove(watched, fd).size();
+  fd_count_ =
+      static_cast<std::size_t>(std::remove(watched.begin(), watched.end(), fd) - watched.begin());
 }
 
 void ThreadRegistration::leave() {

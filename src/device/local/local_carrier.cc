@@ -232,7 +232,7 @@ void LocalCarrier::drive(Occasion occasion, QueuePairLock& lock) {
 bool LocalCarrier::finds_nothing(const QueuePairLock& /*lock*/) {
   if (!link_ || !link_->requester.idle() || !link_->connection.reader().is_empty()) return false;
   const bool settled =
-      end_.reason == EndReason::none && closing_end_ns_ == 0 && confirmed_ && !peer_gone_;
+      end_.reason == EndReason::none && closing_.end_ns == 0 && confirmed_ && !peer_gone_;
   if (!settled || link_->connection.own().end.load(std::memory_order_acquire) != inbox::End::none) {
     return false;
   }
