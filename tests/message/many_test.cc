@@ -105,7 +105,7 @@ TEST(Many, AfterASleepEachConnectionIsServedInOneStep) {
   const auto events = [&] { return device.counters().completion_queues.events; };
   const std::uint64_t before = events();
   for (Connection& connection : connections) connection.send("x");
-  until(client, [&] { return events() == before + count; });
+  until(client, [&] { return events() >= before + count; });
   server.step();
   EXPECT_EQ(served, count);
 }
