@@ -75,8 +75,9 @@ std::size_t Link::turn(std::size_t polled) {
 void Link::expect_completions() {
   if (!loop_ || end_ || turns_.polled) return;
   if (!loop_->can_poll()) {
-    // What has come before the queue was armed raises no event.
-    if (transport_.arm()) loop_->ready(shared_from_this());
+    // What has come before the queue was armed raises no event, and the loop may ask for events
+    // before the next turn of this connection.
+    if (transport_.arm() && poll() > 0 && loop_) loop_->ready(shared_from_this());
     return;
   }
   turns_.polled = true;
