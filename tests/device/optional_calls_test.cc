@@ -126,7 +126,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Call{"unix_sockets", {{SYS_socket, 0, AF_UNIX}}}, Call{"statx", {SYS_statx}},
                     Call{"pidfd_open", {SYS_pidfd_open}}, Call{"memfd_create", {SYS_memfd_create}},
                     Call{"ftruncate", {SYS_ftruncate}}, Call{"socketpair", {SYS_socketpair}},
-                    Call{"epoll_pwait2", {SYS_epoll_pwait2}},
+                    Call{"membarrier", {SYS_membarrier}}, Call{"epoll_pwait2", {SYS_epoll_pwait2}},
                     Call{"reuse_port", {{SYS_setsockopt, 2, SO_REUSEPORT}}},
                     Call{"sched_yield", {SYS_sched_yield}}, Call{"close_range", {SYS_close_range}},
                     Call{"prctl", {SYS_prctl}}, Call{"ioctl", {SYS_ioctl}},
