@@ -58,6 +58,7 @@ void CmTest::SetUp() {
 }
 
 void CmTest::TearDown() {
+  if (!manager_) return;  // a test that was skipped before SetUp() was called here
   if (listener_) manager_->destroy_id(listener_);
   manager_->destroy_event_channel(active_);
   manager_->destroy_event_channel(passive_);

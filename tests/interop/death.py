@@ -16,8 +16,8 @@ from harness import need
 DEATHS = 100
 _LIMIT_NS = 1_000_000_000
 _HOST = "127.0.0.1"
-# The pools of buffers of the device keep up to 2 MiB, and malloc what it has; a leak of the memory of
-# a connection would be more.
+# The pools of buffers of the device keep up to 2 MiB, and malloc what it has. A leak of the memory
+# of a connection would be more.
 _RSS_SLACK_KB = 6144
 _WARM_UP = 20
 
