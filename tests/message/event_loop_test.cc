@@ -222,6 +222,9 @@ TEST(EventLoop, TimesBelowZeroAreRefused) {
 
 // No host is this one, also for the error.
 TEST(EventLoop, AFailureWithoutAHostNamesThisOne) {
+  if (verbs::default_backend() != verbs::Backend::embedded) {
+    GTEST_SKIP() << "devices of the kernel need not have the loopback address";
+  }
   EventLoop loop;
   std::string text;
   Handlers handlers;

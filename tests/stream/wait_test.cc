@@ -212,7 +212,7 @@ TEST(EventQueue, ReportsConnectionsThatExistAtOnce) {
     stream.start_connecting({test::host(), listener.port()});
     const auto event = queue.next(std::chrono::seconds(20));
     ASSERT_TRUE(event) << i;
-    ASSERT_EQ(event->type, EventType::connected);
+    ASSERT_EQ(event->type, EventType::connected) << i << ": " << event->error_number;
     EXPECT_EQ(event->cookie, i);
   }
 }
