@@ -90,7 +90,11 @@ TEST(SharedRegion, ASendReachesNoReceiveThatIsDeregistered) {
   shared.reset();
   ASSERT_EQ(b.queue_pair.post_receive(gone, 3), 0);
   ASSERT_EQ(a.queue_pair.post_send(from.slice(), 4), 0);
-  EXPECT_EQ(b.await().status(), IBV_WC_LOC_PROT_ERR);
+  const auto refused = b.await().status();
+  EXPECT_NE(refused, IBV_WC_SUCCESS);
+  // The kernel's siw has another status for it, and completes the Send when TCP has delivered it.
+  if (a.context.backend() != Backend::embedded) return;
+  EXPECT_EQ(refused, IBV_WC_LOC_PROT_ERR);
   EXPECT_FALSE(a.await().ok());
 }
 
