@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <ctime>
 
+#include "base/pause.h"
+
 namespace weft {
 namespace {
 
@@ -39,12 +41,6 @@ bool make_all_threads_barrier() {
   return attempt() || (may_use_barriers() && attempt());
 }
 
-void pause_briefly() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#endif
-}
-
 // A lock of the data path is held for less than a microsecond, unless its holder loses the
 // processor.
 constexpr int looks_before_sleep = 64;
@@ -73,7 +69,7 @@ const QuickMutexStart start;
 void QuickMutex::wait() {
   for (int i = 0; i < looks_before_sleep; ++i) {
     if (state_.load(std::memory_order_relaxed) == free && try_lock()) return;
-    pause_briefly();
+    pause_processor();
   }
   if (stores_plainly_) return wait_for_plain_store();
   // The kernel sleeps only while the word still says that the lock is awaited. A thread that was

@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "base/pause.h"
 #include "interpose/next.h"
 #include "interpose/socket.h"
 
@@ -29,14 +30,6 @@ constexpr std::uint32_t known_events =
     EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLRDHUP | EPOLLERR | EPOLLHUP;
 
 constinit std::array<std::atomic<StreamSet*>, most_sets> sets{};
-
-void pause_processor() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 }  // namespace
 

@@ -5,21 +5,10 @@
 #include <utility>
 
 #include "base/kept_turn.h"
+#include "base/pause.h"
 #include "verbs/failure.h"
 
 namespace weft::stream::detail {
-namespace {
-
-// Leaves the processor's resources to the other thread of its core for a moment.
-void pause_processor() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-}  // namespace
 
 // Handles what has completed. Called by every thread that waits, and by the stream thread.
 void Endpoint::process() {
