@@ -190,7 +190,8 @@ std::shared_ptr<Pollable> Engine::find(std::uint64_t token) {
   return slots_[index].target;
 }
 
-// The target of the event behind `current`, whose handling covers the time that it takes.
+// Prefetches the target of the event behind `current`. The memory arrives while `current` is
+// handled.
 void Engine::prefetch_next(std::span<const epoll_event> events, const epoll_event& current) {
   const epoll_event* const next = &current + 1;
   if (next == events.data() + events.size()) return;

@@ -31,8 +31,8 @@ void Engine::note_change() {
   left_.steady.store(left_.changes, std::memory_order_relaxed);
 }
 
-// Puts back into the epoll set what nobody has polled since the last call, or all of it. epoll then
-// reports data that has come meanwhile.
+// Adds the descriptors that were left to the epoll set again: all of them, or those that no thread
+// has polled since the last call. epoll then reports data that has come meanwhile.
 void Engine::watch_again(bool all) {
   const std::lock_guard lock(mutex_);
   left_.refused = false;

@@ -113,7 +113,8 @@ void StreamSet::apply(Member& member) const {
 
 // --- Listing -------------------------------------------------------------------------------------
 
-// A program that waits by system calls of its own would not look.
+// Lists a member only if the program calls epoll_wait(2) of libc. A program that makes the system
+// call itself would not look at the list.
 void StreamSet::list(Member& member) {
   if (!is_waited_for_ || member.listed || listed_.size() == most_listed) return;
   listed_.push_back(&member);

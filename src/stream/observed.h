@@ -8,9 +8,10 @@
 namespace weft::stream::detail {
 
 // The part of one object. A call that sleeps does the work of the stream thread only while nothing
-// is observed (changes.h): once it goes on, the thread stays away for up to a millisecond, because
-// the call may come back, and whoever observes would learn of events so much later. Thread-safe are
-// set() of different objects, and any().
+// is observed (changes.h). When the call returns, the stream thread waits up to a millisecond
+// before it works again, because the call may sleep again soon. An observer would learn of events
+// that much later. any() may be called by any thread, and set() of different objects by different
+// threads at once.
 class Observed {
  public:
   Observed() = default;

@@ -55,7 +55,7 @@ class PeerReceives {
   void copy() {
     const std::uint64_t end = std::min(published_, claimed_ + ahead_.size());
     copied_ = claimed_;
-    // One at least, also for a peer whose count goes backwards.
+    // It copies one receive at least, also if the count of a hostile peer goes backwards.
     do {
       ahead_[copied_ % ahead_.size()] = connection_.peer_receive(copied_);
     } while (++copied_ < end);

@@ -27,7 +27,7 @@ class Gathering {
   // What is gathered leaves when it has this many posts or bytes of payload.
   static constexpr std::uint32_t most_posts = 32;
   static constexpr std::uint64_t most_bytes = 16 * 1024;
-  // Of the post whose end may wait: see end_may_wait().
+  // The end of a post with more bytes than this does not wait: see end_may_wait().
   static constexpr std::uint64_t most_with_end_bytes = 256 * 1024;
   static constexpr std::uint64_t patience_ns = 100'000;
   static constexpr std::uint64_t end_patience_ns = 1'000'000;
