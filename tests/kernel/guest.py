@@ -101,8 +101,9 @@ class Guest:
 
     def _boot(self, folder):
         # The kernel tests its timer by counting interrupts in a short time: an emulator that waits
-        # for a processor fails that.
-        line = ("console=ttyS0 panic=-1 quiet no_timer_check net.ifnames=0 "
+        # for a processor fails that. Its watchdog takes the same for a lockup, so it gets its
+        # largest limit.
+        line = ("console=ttyS0 panic=-1 quiet no_timer_check watchdog_thresh=60 net.ifnames=0 "
                 f"RDMA_DEVICE={self._device}")
         if self._parameters:
             line += f" SIW_PARAMETERS={self._parameters}"
