@@ -31,6 +31,16 @@ bool same(const iwarp::LocalSlice& one, const iwarp::LocalSlice& other) {
          one.lkey == other.lkey;
 }
 
+// What the receiver of a request's message learns of it: size and flags are those of the request,
+// which was checked and carried out. The peer may have written others into the header.
+inbox::MessageHeader notice_of(const inbox::AccessRequest& request,
+                               const inbox::MessageHeader& header) {
+  inbox::MessageHeader notice = header;
+  notice.flags = request.flags;
+  notice.length_bytes = static_cast<std::uint32_t>(request.length_bytes);
+  return notice;
+}
+
 // As processor atomics, so that they exclude each other and those of programs on the same memory.
 GuardedAtomic atomic_of(const inbox::AccessRequest& request) {
   switch (request.operation) {
@@ -160,6 +170,9 @@ bool LocalResponder::find_receive() {
 // A Send or a Write with immediate: the peer uses receives in the order in which they are
 // published.
 bool LocalResponder::take_send(const inbox::MessageHeader& header) {
+  // A Send that invalidates is a request, so that this device has carried it out when the program
+  // learns of it.
+  if ((header.flags & inbox::flag_invalidate) != 0) return broken();
   if (!find_receive()) return false;
   const bool from_write = header.kind == inbox::Kind::written;
   Status status = Status::success;
@@ -232,7 +245,9 @@ bool LocalResponder::take_request(const inbox::MessageHeader& header) {
   std::array<inbox::Piece, most_pieces> pieces;
   const std::size_t piece_bytes = request.pieces * sizeof(inbox::Piece);
   if (request.pieces > pieces.size() || bytes < sizeof request + piece_bytes ||
-      request.operation > Operation::atomic_write) {
+      request.operation > Operation::atomic_write ||
+      ((request.flags & inbox::flag_invalidate) != 0 &&
+       request.operation != Operation::send_invalidate)) {
     return broken();
   }
   (void)connection_.reader().copy(sizeof request,
@@ -290,7 +305,7 @@ std::optional<inbox::AccessReply> LocalResponder::write_and_notify(
     if (starving_) return std::nullopt;
     return refuse(Status::remote_invalid_request);
   }
-  complete(receive_.wr_id, Status::success, header, true);
+  complete(receive_.wr_id, Status::success, notice_of(request, header), true);
   return inbox::AccessReply{};
 }
 
@@ -397,7 +412,7 @@ inbox::AccessReply LocalResponder::pull_send(const inbox::AccessRequest& request
     status = Status::local_operation;
     reply = refuse(Status::remote_access);
   }
-  complete(receive_.wr_id, status, header, false);
+  complete(receive_.wr_id, status, notice_of(request, header), false);
   return reply;
 }
 
