@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/memory_file.h"
 #include "weft/error.hpp"
 
 namespace weft::stream::detail {
@@ -81,6 +82,7 @@ std::optional<RingMemory> RingMemory::open(Descriptor file, std::size_t bytes) {
   struct stat status {};
   const long seals = file_control(file.get(), F_GET_SEALS, 0);
   if (seals < 0 || (seals & size_seals) != size_seals || fstat(file.get(), &status) != 0 ||
+      !has_ordinary_pages(status) ||
       // The size that the greeting implies. Memory of another layout has another size.
       status.st_size != static_cast<off_t>(bytes)) {
     return std::nullopt;

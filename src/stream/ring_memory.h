@@ -23,8 +23,8 @@ class RingMemory {
   // never change. Where the kernel refuses it, this is memory of this process, and `file` is not
   // valid. Throws Error(ENOMEM).
   [[nodiscard]] static RingMemory make_shared(std::size_t bytes, Descriptor& file);
-  // Maps the shared memory of another process. Nothing if it is not of that size, or can still
-  // change its size: an access behind its end would end this process.
+  // Maps the shared memory of another process. Nothing if it is not of that size, or if an access
+  // could end this process: it can still change its size, or has huge pages.
   [[nodiscard]] static std::optional<RingMemory> open(Descriptor file, std::size_t bytes);
   ~RingMemory();
   RingMemory(RingMemory&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}

@@ -405,6 +405,18 @@ TEST(SharedRing, OtherMemoryIsRefused) {
   EXPECT_TRUE(SharedRingWriter::open(file(bytes, sealed), {}, 5000, bytes));
 }
 
+// The other process can give their pages back to the kernel in spite of the seals.
+TEST(SharedRing, MemoryOfHugePagesIsRefused) {
+  constexpr std::size_t bytes = std::size_t{2} << 20;
+  Descriptor file(memfd_create("weft-test", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB));
+  if (!file.valid() || ftruncate(file.get(), bytes) != 0) GTEST_SKIP() << "no huge pages";
+  ASSERT_EQ(fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+  void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  if (at == MAP_FAILED) GTEST_SKIP() << "no huge pages are free (vm.nr_hugepages)";
+  munmap(at, bytes);
+  EXPECT_FALSE(SharedRingWriter::open(std::move(file), {}, 5000, bytes));
+}
+
 TEST(SharedRing, DataAsMessagesMayNotFollow) {
   Direction way(64, 64);
   EXPECT_FALSE(way.to.received(encode(Kind::data, 1), 1));

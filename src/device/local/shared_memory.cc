@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "base/memory_file.h"
+
 namespace weft::device {
 namespace {
 
@@ -64,12 +66,15 @@ SharedMemory SharedMemory::create(const char* name, std::size_t bytes) {
 }
 
 SharedMemory SharedMemory::open(sys::Descriptor file, std::size_t bytes, bool writable) {
-  struct stat status {};
+  // The file comes from another process, so nothing about it is taken for granted. The seals are
+  // looked at first: only files of memory have any, and others may belong to a file system that
+  // does not answer.
   const int seals = fcntl(file.get(), F_GET_SEALS);
-  // The file comes from another process, so nothing about it is taken for granted.
-  const bool fits = fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) &&
+  if (seals < 0 || (seals & size_seals) != size_seals) return {};
+  struct stat status {};
+  const bool fits = fstat(file.get(), &status) == 0 && has_ordinary_pages(status) &&
                     status.st_size == static_cast<off_t>(bytes);
-  if (!fits || seals < 0 || (seals & size_seals) != size_seals) return {};
+  if (!fits) return {};
   SharedMemory opened;
   opened.at_ = map(file.get(), bytes, writable);
   opened.bytes_ = bytes;

@@ -22,8 +22,9 @@ class SharedMemory {
   // `name` shows in /proc/PID/maps.
   [[nodiscard]] static SharedMemory create(const char* name, std::size_t bytes);
   // Maps what another process has created. Empty where it is not exactly of that size, can still
-  // change its size (an access behind its end would be fatal), or cannot be mapped. `writable`: the
-  // owner of a read-only file gives out a descriptor that allows no more.
+  // change its size (an access behind its end would be fatal), has huge pages (memory_file.h), or
+  // cannot be mapped. `writable`: the owner of a read-only file gives out a descriptor that allows
+  // no more.
   [[nodiscard]] static SharedMemory open(sys::Descriptor file, std::size_t bytes, bool writable);
 
   [[nodiscard]] bool valid() const { return at_ != nullptr; }

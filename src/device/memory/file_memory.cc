@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "base/memory_file.h"
+
 namespace weft::device {
 
 FileMemory::~FileMemory() {
@@ -64,11 +66,13 @@ bool FileMemory::open(int process, const FileName& name, std::size_t length_byte
                       std::uint64_t whole_bytes) {
   std::array<char, 64> path;
   std::snprintf(path.data(), path.size(), "/proc/%d/fd/%d", process, name.descriptor);
-  const sys::Descriptor file(static_cast<int>(
-      ::syscall(SYS_openat, AT_FDCWD, path.data(), O_RDWR | O_CLOEXEC | O_NONBLOCK)));
-  if (!file.valid() || map(file.get(), name.offset_bytes, length_bytes, whole_bytes) != 0) {
-    return false;
-  }
+  // The name is the other process's word, and may lead to anything: a terminal must not become that
+  // of this process.
+  constexpr int flags = O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+  const sys::Descriptor file(static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path.data(), flags)));
+  struct stat status {};
+  if (!file.valid() || fstat(file.get(), &status) != 0 || !has_ordinary_pages(status)) return false;
+  if (map(file.get(), name.offset_bytes, length_bytes, whole_bytes) != 0) return false;
   return name_.inode == name.inode;
 }
 

@@ -34,8 +34,9 @@ class FileMemory {
   // would be fatal; EINVAL if the file does not have these bytes; EACCES, EPERM or ENOMEM where it
   // cannot be mapped for writing.
   [[nodiscard]] int open(int file, std::uint64_t offset_bytes, std::size_t length_bytes);
-  // The same for the file of another process, found by its name. False where it cannot be opened or
-  // is another one. Maps the whole file where it has at most `whole_bytes`, for its other regions.
+  // The same for the file of another process, found by its name. False where it cannot be opened,
+  // is another one, or has huge pages, which could end this process (memory_file.h). Maps the whole
+  // file where it has at most `whole_bytes`, for its other regions.
   [[nodiscard]] bool open(int process, const FileName& name, std::size_t length_bytes,
                           std::uint64_t whole_bytes);
 

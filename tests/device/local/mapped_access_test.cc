@@ -243,6 +243,43 @@ TEST_F(Mapped, FilesThatCanBeShrunkAreRefused) {
   EXPECT_EQ(errno, EPERM);
 }
 
+// Their owner may give them back to the kernel while this process accesses them. Then the kernel
+// copies, which fails instead. The owner itself may map them.
+TEST_F(Mapped, FilesWithHugePagesAreNotMappedByPeers) {
+  constexpr std::size_t huge_bytes = std::size_t{2} << 20;
+  sys::Descriptor file(memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB));
+  if (!file.valid() || ftruncate(file.get(), huge_bytes) != 0) GTEST_SKIP() << "no huge pages";
+  ASSERT_EQ(fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  FileMemory own;
+  if (own.open(file.get(), 0, huge_bytes) != 0) {
+    GTEST_SKIP() << "no huge pages are free (vm.nr_hugepages)";
+  }
+  FileMemory peers;
+  EXPECT_FALSE(peers.open(getpid(), own.name(), huge_bytes, 0));
+}
+
+// The number of a descriptor is the owner's word, and may name a terminal.
+TEST_F(Mapped, ATerminalDoesNotBecomeThatOfThisProcess) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    setsid();  // a process that would take any terminal that it opens
+    const int leading = posix_openpt(O_RDWR | O_NOCTTY);
+    if (leading < 0 || grantpt(leading) != 0 || unlockpt(leading) != 0) _exit(2);
+    const int terminal = open(ptsname(leading), O_RDWR | O_NOCTTY);
+    if (terminal < 0) _exit(2);
+    FileMemory memory;
+    const bool opened = memory.open(getpid(), {.descriptor = terminal}, bytes, 0);
+    const bool taken = open("/dev/tty", O_RDWR) >= 0;
+    _exit(opened || taken ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 2) GTEST_SKIP() << "no terminals here";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
 TEST_F(Mapped, AnotherFileUnderTheSameDescriptorIsNotMapped) {
   const sys::Descriptor other = make_file();
   ASSERT_EQ(dup2(other.get(), region_.file->name().descriptor), region_.file->name().descriptor);

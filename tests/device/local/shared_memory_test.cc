@@ -62,6 +62,19 @@ TEST(SharedMemory, ThatCanStillShrinkIsRefused) {
   EXPECT_FALSE(SharedMemory::open(std::move(grows), bytes, true).valid());
 }
 
+// The other process can give their pages back to the kernel in spite of the seals. Where none are
+// left, the next access ends a process.
+TEST(SharedMemory, OfHugePagesIsRefused) {
+  constexpr std::size_t huge_bytes = std::size_t{2} << 20;
+  sys::Descriptor file(memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB));
+  if (!file.valid() || ftruncate(file.get(), huge_bytes) != 0) GTEST_SKIP() << "no huge pages";
+  ASSERT_EQ(fcntl(file.get(), F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL), 0);
+  void* const at = mmap(nullptr, huge_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  if (at == MAP_FAILED) GTEST_SKIP() << "no huge pages are free (vm.nr_hugepages)";
+  munmap(at, huge_bytes);
+  EXPECT_FALSE(SharedMemory::open(std::move(file), huge_bytes, true).valid());
+}
+
 TEST(SharedMemory, OtherDescriptorsAreRefused) {
   EXPECT_FALSE(SharedMemory::open(sys::Descriptor(), bytes, true).valid());
   int ends[2];
