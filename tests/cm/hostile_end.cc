@@ -34,6 +34,13 @@ iwarp::HandshakeOptions handshake_options() {
   return options;
 }
 
+std::vector<std::byte> joined(const pair_message::Header& header, Bytes frame) {
+  std::vector<std::byte> bytes(sizeof header + frame.size());
+  std::memcpy(bytes.data(), &header, sizeof header);
+  std::ranges::copy(frame, bytes.begin() + sizeof header);
+  return bytes;
+}
+
 template <typename Handshake>
 void feed(Handshake& handshake, Bytes bytes) {
   while (!bytes.empty()) {
@@ -110,10 +117,11 @@ std::optional<HostileEnd::Message> HostileEnd::await() {
 }
 
 void HostileEnd::send(const pair_message::Header& header, Bytes frame, std::vector<int> files) {
-  std::vector<std::byte> bytes(sizeof header + frame.size());
-  std::memcpy(bytes.data(), &header, sizeof header);
-  std::ranges::copy(frame, bytes.begin() + sizeof header);
-  send(bytes, std::move(files));
+  send(joined(header, frame), std::move(files));
+}
+
+bool HostileEnd::try_send(const pair_message::Header& header, Bytes frame) {
+  return channel_.send(joined(header, frame));
 }
 
 void HostileEnd::name(Whole& whole, device::Context& context) {

@@ -1,11 +1,15 @@
 // A process of the same user that breaks the rules of a pair of processes. The device must neither
 // end nor hang, and must serve others as before.
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "cm/hostile_fixture.h"
@@ -148,6 +152,61 @@ TEST_F(HostilePair, ANumberServesOneConnectionAtATime) {
   expect(strangers_, RDMA_CM_EVENT_CONNECT_ERROR, -ECONNRESET);
   destroy(server);
   EXPECT_FALSE(end.await());
+  expect_service();
+}
+
+// Leaves one free descriptor for the time of a test.
+class OneDescriptor {
+ public:
+  OneDescriptor() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const device::sys::Descriptor free(::dup(STDIN_FILENO));
+    rlimit changed = before_;
+    changed.rlim_cur = static_cast<rlim_t>(free.get()) + 1;
+    setrlimit(RLIMIT_NOFILE, &changed);
+  }
+  ~OneDescriptor() { setrlimit(RLIMIT_NOFILE, &before_); }
+  OneDescriptor(const OneDescriptor&) = delete;
+  OneDescriptor& operator=(const OneDescriptor&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+// An acceptance has files, which cannot be kept until a peer that does not read has room for it.
+TEST_F(HostilePair, APeerThatDoesNotReadIsRefusedWhereNoDescriptorIsLeft) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizers need descriptors themselves";
+#endif
+  HostileEnd end = HostileEnd::that_dials(*device_);
+  HostileEnd::Whole whole = end.request(*context_, target());
+  HostileEnd::Whole wrong = whole;
+  wrong.header.files = {};
+  // More answers than its socket has room for.
+  constexpr int most = 4000;
+  for (int i = 0; i < most; ++i) {
+    while (!end.try_send(wrong.header, wrong.frame)) {
+      ASSERT_FALSE(end.is_closed());
+      std::this_thread::yield();
+    }
+  }
+  end.send(whole.header, whole.frame, whole.files);
+  rdma_cm_id* const server = expect(strangers_, RDMA_CM_EVENT_CONNECT_REQUEST)->id;
+  make_queue_pair(server);
+  rdma_conn_param parameters{};
+  {
+    const OneDescriptor limit;  // for the file of the inbox
+    ASSERT_EQ(manager_->accept(server, &parameters), 0);
+    expect(strangers_, RDMA_CM_EVENT_CONNECT_ERROR, -ECONNRESET);
+  }
+  destroy(server);
+  std::optional<HostileEnd::Message> last;
+  for (int i = 0; i <= most; ++i) {
+    last = end.await();
+    ASSERT_TRUE(last) << i;
+  }
+  EXPECT_EQ(last->header.answer, Answer::refused);
+  EXPECT_TRUE(last->files.empty());
   expect_service();
 }
 

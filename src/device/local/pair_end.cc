@@ -70,12 +70,14 @@ bool PairEnd::take_inbox(std::uint32_t receives) {
   return own_.valid();
 }
 
-// Files of the programs are shared by both or not at all.
+// Files of the programs are shared by both or not at all. An acceptance that cannot be sent ends
+// the connection, and leave() refuses it.
 void PairEnd::accept(Context& context, const SharedFiles& offered) {
   if (!offered.memory.valid()) files_ = {};
   const std::lock_guard lock(pair_->mutex_);
-  answered_ = true;
-  pair_->send_with_files(header_of(Kind::reply, number_), frame_, own_, &context, offered, -1);
+  answered_ =
+      pair_->send_with_files(header_of(Kind::reply, number_), frame_, own_, &context, offered, -1);
+  if (!answered_) pair_->entries_[number_].cancelled = true;
 }
 
 // The number is free with the answer, so this end has left it before.
@@ -85,7 +87,7 @@ void PairEnd::refuse(Bytes frame, Answer answer) {
   pair->entries_[number_] = {};
   --pair->used_;
   if (own_.valid()) pair->give_back(std::move(own_));
-  pair->send_with_files(header_of(Kind::reply, number_, answer), frame, {}, nullptr, {}, -1);
+  (void)pair->send_with_files(header_of(Kind::reply, number_, answer), frame, {}, nullptr, {}, -1);
   peer_ = {};
   files_ = {};
 }
@@ -100,9 +102,11 @@ sys::Descriptor PairEnd::accept_as_stream() {
   pair->entries_[number_] = {};
   --pair->used_;
   if (own_.valid()) pair->give_back(std::move(own_));
-  pair->send_with_files(header_of(Kind::reply, number_, Answer::as_stream), frame_, {}, nullptr, {},
-                        there.get());
-  return here;
+  const Header as_stream = header_of(Kind::reply, number_, Answer::as_stream);
+  if (pair->send_with_files(as_stream, frame_, {}, nullptr, {}, there.get())) return here;
+  (void)pair->send_with_files(header_of(Kind::reply, number_, Answer::refused), {}, {}, nullptr, {},
+                              -1);
+  return {};
 }
 
 void PairEnd::abandon_after_fork() {
@@ -128,7 +132,8 @@ void PairEnd::leave() {
       entry.cancelled = true;
       entry.cancelled_own = std::move(own_);
       entry.target.reset();
-      return pair->send(header_of(Kind::cancel, number_), {}, {});
+      (void)pair->send(header_of(Kind::cancel, number_), {}, {});
+      return;
     }
   }
   if (serves_ && !answered_) {

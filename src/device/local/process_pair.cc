@@ -128,7 +128,7 @@ void ProcessPair::give_back(InboxPlace own) {
   Header header;
   header.kind = Kind::drop_file;
   header.number = *dropped;
-  send(header, {}, {});
+  (void)send(header, {}, {});
 }
 
 // A file is mapped once, with the first connection that uses it.
@@ -157,18 +157,20 @@ InboxPlace ProcessPair::map_inbox(const pair_message::InboxName& name, sys::Desc
 // --- Sending -------------------------------------------------------------------------------------
 
 // Messages keep their order: what the peer has no room for waits, and what follows waits behind it.
-void ProcessPair::send(const Header& header, Bytes frame, std::span<const int> descriptors) {
-  if (gone()) return;
+bool ProcessPair::send(const Header& header, Bytes frame, std::span<const int> descriptors) {
+  if (gone()) return true;
   std::vector<std::byte> bytes(sizeof header + frame.size());
   std::memcpy(bytes.data(), &header, sizeof header);
   std::ranges::copy(frame, bytes.begin() + sizeof header);
-  if (outgoing_.empty() && channel_.send(bytes, descriptors)) return;
+  if (outgoing_.empty() && channel_.send(bytes, descriptors)) return true;
   Outgoing waiting{.bytes = std::move(bytes), .descriptors = {}};
   for (const int descriptor : descriptors) {
     waiting.descriptors.emplace_back(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+    if (!waiting.descriptors.back().valid()) return false;
   }
   outgoing_.push_back(std::move(waiting));
   if (outgoing_.size() == 1) device_.engine().change(token_, EPOLLIN | EPOLLOUT);
+  return true;
 }
 
 void ProcessPair::flush_outgoing() {
@@ -183,7 +185,7 @@ void ProcessPair::flush_outgoing() {
 }
 
 // Files that the peer has got before are only named.
-void ProcessPair::send_with_files(Header header, Bytes frame, const InboxPlace& own,
+bool ProcessPair::send_with_files(Header header, Bytes frame, const InboxPlace& own,
                                   Context* context, const SharedFiles& files, int stream) {
   std::vector<int> descriptors;
   const auto add = [&descriptors](std::uint8_t& flag, int descriptor) {
@@ -194,7 +196,6 @@ void ProcessPair::send_with_files(Header header, Bytes frame, const InboxPlace& 
   if (own.valid()) {
     header.inbox = {own.file_number, own.index, own.file->receives, own.file->count};
     if (std::ranges::find(sent_files_, own.file_number) == sent_files_.end()) {
-      sent_files_.push_back(own.file_number);
       add(header.files.inboxes, own.file->memory.file());
     }
   }
@@ -202,7 +203,6 @@ void ProcessPair::send_with_files(Header header, Bytes frame, const InboxPlace& 
     const GrantTable& grants = context->grants();
     header.mark = grants.mark().name();
     if (std::ranges::find(sent_contexts_, header.mark) == sent_contexts_.end()) {
-      sent_contexts_.push_back(header.mark);
       add(header.files.context, grants.read_only_file());
       descriptors.push_back(grants.count_file());
     }
@@ -210,7 +210,10 @@ void ProcessPair::send_with_files(Header header, Bytes frame, const InboxPlace& 
   if (files.memory.valid()) add(header.files.memory, files.memory.get());
   if (files.memory.valid() && files.bell.valid()) add(header.files.bell, files.bell.get());
   if (stream >= 0) add(header.files.stream, stream);
-  send(header, frame, descriptors);
+  if (!send(header, frame, descriptors)) return false;
+  if (header.files.inboxes != 0) sent_files_.push_back(own.file_number);
+  if (header.files.context != 0) sent_contexts_.push_back(header.mark);
+  return true;
 }
 
 PairEnd ProcessPair::dial(const Request& request, std::weak_ptr<Pollable> target) {
@@ -231,7 +234,13 @@ PairEnd ProcessPair::dial(const Request& request, std::weak_ptr<Pollable> target
   header.number = *number;
   header.source = request.source;
   header.destination = request.destination;
-  send_with_files(header, request.frame, own, request.terms.context, request.files, -1);
+  if (!send_with_files(header, request.frame, own, request.terms.context, request.files, -1)) {
+    entries_[*number] = {};
+    --used_;
+    free_number(*number);
+    give_back(std::move(own));
+    return end;
+  }
   end.pair_ = shared_from_this();
   end.number_ = *number;
   end.own_ = std::move(own);

@@ -121,9 +121,11 @@ class ProcessPair final : public Pollable, public std::enable_shared_from_this<P
   void give_back(InboxPlace own);
   void collect();
   void free_number(std::uint32_t number);
-  void send(const Header& header, Bytes frame, std::span<const int> descriptors);
-  void send_with_files(Header header, Bytes frame, const InboxPlace& own, Context* context,
-                       const SharedFiles& files, int stream);
+  // False, and nothing is sent: the peer has no room yet, and no descriptors are left to keep the
+  // files until then. A message without files is always sent.
+  [[nodiscard]] bool send(const Header& header, Bytes frame, std::span<const int> descriptors);
+  [[nodiscard]] bool send_with_files(Header header, Bytes frame, const InboxPlace& own,
+                                     Context* context, const SharedFiles& files, int stream);
   void flush_outgoing();
   [[nodiscard]] InboxPlace map_inbox(const pair_message::InboxName& name, sys::Descriptor file);
 
