@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "device/local/grant_table.h"
+#include "device/local/patience.h"
 #include "device/local/process_mark.h"
 #include "device/local/shared_memory.h"
 #include "device/system.h"
@@ -44,6 +45,9 @@ class PeerProcess {
   // reached.
   [[nodiscard]] std::shared_ptr<FileMemory> map(const GrantView::Found& found) const;
 
+  // Shared by the connections to it.
+  [[nodiscard]] Patience& patience() const { return patience_; }
+
   // In the child after fork().
   void abandon();
 
@@ -51,6 +55,7 @@ class PeerProcess {
   pid_t pid_;
   ProcessMark::Name mark_;
   GrantView grants_;
+  mutable Patience patience_;
   mutable std::mutex mutex_;  // of mappings_
   mutable std::vector<std::weak_ptr<FileMemory>> mappings_;
 };

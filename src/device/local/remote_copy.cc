@@ -143,9 +143,6 @@ namespace {
 
 // Longer than nearly every copy; then the peer may be stopped.
 constexpr std::uint64_t revoke_after_ns = 1'000'000;
-// A thread that is neither stopped nor done within this time after the revocation waits for a
-// processor (a frozen container) or for a page. The former has no copy under way.
-constexpr std::uint64_t longest_ns = 5'000'000'000;
 constexpr unsigned pause_us = 100;
 
 // Only the sizes change, one by one: each piece that the kernel reads is the whole one or empty.
@@ -182,9 +179,14 @@ void await_copy(inbox::Inbox& own, const PeerProcess& peer) {
     if (over()) return;
   }
   revoke(own);
-  while (!over() && !peer.is_stopped(copy.thread) && sys::now_ns() - began_ns < longest_ns) {
+  // A thread that is neither stopped nor done by then waits for a processor (a frozen container) or
+  // for a page. The former has no copy under way.
+  const std::uint64_t limit_ns = peer.patience().limit_ns(began_ns);
+  while (!over() && !peer.is_stopped(copy.thread) && sys::now_ns() - began_ns < limit_ns) {
     sys::sleep_us(pause_us);
   }
+  const std::uint64_t now_ns = sys::now_ns();
+  peer.patience().spend(now_ns - began_ns, now_ns);
 }
 
 }  // namespace weft::device

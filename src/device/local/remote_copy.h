@@ -126,7 +126,7 @@ class RemoteCopy {
 
 // The other end, which deregisters memory: returns when no copy of the peer uses memory any more
 // that was withdrawn before. Takes as long as the peer's current copy; where that is stopped, about
-// a millisecond. `own`: the inbox of this end. Any thread.
+// a millisecond; and no longer than patience.h says. `own`: the inbox of this end. Any thread.
 void await_copy(inbox::Inbox& own, const PeerProcess& peer);
 
 }  // namespace weft::device

@@ -357,6 +357,45 @@ TEST_F(Child, ASmallCopyUsesOnePageOfTheInbox) {
   EXPECT_EQ(status.st_blocks * 512, sysconf(_SC_PAGESIZE));
 }
 
+// Threads of this process stand for those of a peer that neither end their copies nor are stopped.
+// It has made the waits before as long as it could.
+TEST_F(Child, ManyCopiesThatDoNotEndShareOneWait) {
+  const PeerProcess peer(getpid(), mark_.name(), GrantView());
+  const std::uint64_t now_ns = sys::now_ns();
+  peer.patience().spend(Patience::least_ns + Patience::longest_ns, now_ns);
+  for (int i = 0; i < 40; ++i) {
+    SharedInbox stuck;
+    stuck.inbox.copy.thread = static_cast<std::uint32_t>(sys::thread_id());
+    stuck.inbox.copy.sequence = 1;
+    await_copy(stuck.inbox, peer);
+    EXPECT_EQ(stuck.inbox.copy.revoked, 1U);
+  }
+}
+
+TEST(Patience, IsSharedAndComesBack) {
+  constexpr std::uint64_t second_ns = 1'000'000'000;
+  Patience patience;
+  std::uint64_t now_ns = 100 * second_ns;
+  EXPECT_EQ(patience.limit_ns(now_ns), Patience::least_ns + Patience::longest_ns);
+  // Short waits cost nothing.
+  for (int i = 0; i < 1000; ++i) patience.spend(Patience::least_ns, now_ns);
+  EXPECT_EQ(patience.limit_ns(now_ns), Patience::least_ns + Patience::longest_ns);
+  std::uint64_t waited_ns = 0;
+  for (int i = 0; i < 100; ++i) {
+    const std::uint64_t limit_ns = patience.limit_ns(now_ns);
+    now_ns += limit_ns;
+    waited_ns += limit_ns;
+    patience.spend(limit_ns, now_ns);
+  }
+  EXPECT_GE(patience.limit_ns(now_ns), Patience::least_ns);
+  EXPECT_LT(waited_ns, Patience::longest_ns + 100 * 2 * Patience::least_ns);
+  now_ns += Patience::restored_ns;
+  EXPECT_EQ(patience.limit_ns(now_ns), Patience::least_ns + Patience::longest_ns);
+  // A clock that another thread has read before.
+  patience.spend(second_ns, now_ns);
+  EXPECT_LE(patience.limit_ns(now_ns - second_ns), Patience::longest_ns);
+}
+
 // The number of the process stays, its memory does not.
 TEST(RemoteCopy, DoesNotReachAnotherProgramImage) {
   ProcessMark mark;
