@@ -2,6 +2,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <thread>
 
@@ -366,7 +367,11 @@ class Impostor : public Pairs {
         });
     dialer->start();
     std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return outcome.has_value(); });
+    // The handshake has a timeout of its own; with an answer this takes a moment.
+    if (!changed.wait_for(lock, std::chrono::seconds(60), [&] { return outcome.has_value(); })) {
+      ADD_FAILURE() << "the dialer reports nothing";
+      std::abort();  // it would still use what this function owns
+    }
     const auto answer = wire::Hello::parse(outcome->private_data);
     if (!answer) return wire::HelloAnswer::refused;
     EXPECT_EQ(outcome->rejected, answer->answer != wire::HelloAnswer::accepted);
