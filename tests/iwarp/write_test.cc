@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "support/pair.h"
+#include "support/pump.h"
 #include "support/random.h"
 #include "support/scripted_peer.h"
 
@@ -45,6 +46,35 @@ TEST(Write, IsCutIntoSegmentsWithTheirOwnOffsets) {
   peer.expect(write(0x12345678, offset, from.copy(0, 1428), false));
   peer.expect(write(0x12345678, offset + 1428, from.copy(1428, 1428), false));
   peer.expect(write(0x12345678, offset + 2856, from.copy(2856, 144)));
+}
+
+// A program changes its memory at any time, the socket takes any part of what is offered, and
+// another thread posts meanwhile: each FPDU has the CRC of what was sent.
+TEST(Write, SourceMayChangeWhileTheSocketTakesParts) {
+  constexpr std::size_t bytes = 60'000;
+  for (const std::uint64_t seed : seeds(20)) {
+    SCOPED_TRACE(seed_trace(seed));
+    Random random(seed);
+    Pair pair;
+    Region& from = pair.a.host.add(pattern(bytes));
+    Region& to = pair.b.host.add(bytes);
+    for (int posted = 0; posted < 40 || !peek(pair.a.connection()).empty();) {
+      if (posted < 40 && random.chance(2)) {
+        ++posted;
+        const std::size_t length = random.chance(2) ? random.below(300) : random.below(bytes);
+        pair.a.post(
+            {.operation = Operation::write, .remote_address = to.address(), .rkey = to.rkey()},
+            {from.slice(random.below(bytes - length), length)});
+      }
+      (void)pair.a.connection().plan_send();
+      from.put(0, pattern(random.below(bytes), random.next()));
+      const auto taken = peek(pair.a.connection(), 1 + random.below(9000));
+      feed(pair.b.connection(), taken);
+      pair.a.connection().sent(taken.size());
+      if (random.chance(3)) feed(pair.a.connection(), drain(pair.b.connection()));
+      ASSERT_FALSE(pair.b.connection().ended());
+    }
+  }
 }
 
 // RFC 5040 §5.1: an empty Write names no memory, so its STag is not checked.
