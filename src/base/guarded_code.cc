@@ -180,10 +180,10 @@ weft_guarded_copy:
 
     # Copies blocks of 256 bytes, and folds each block into the one behind it: rcx is a Crc32cFold.
     # zmm0 to zmm3 are the block, multiplied in halves of 64 bits by the two factors in zmm4.
-    .globl  weft_guarded_copy_fold
-    .hidden weft_guarded_copy_fold
-    .type   weft_guarded_copy_fold, @function
-weft_guarded_copy_fold:
+    .globl  weft_guarded_copy_fold_avx512
+    .hidden weft_guarded_copy_fold_avx512
+    .type   weft_guarded_copy_fold_avx512, @function
+weft_guarded_copy_fold_avx512:
     .cfi_startproc
     movl    $1, %eax
     vbroadcasti32x4 256(%rcx), %zmm4
@@ -233,7 +233,45 @@ weft_guarded_copy_fold:
     vzeroupper
     ret
     .cfi_endproc
-    .size   weft_guarded_copy_fold, . - weft_guarded_copy_fold
+    .size   weft_guarded_copy_fold_avx512, . - weft_guarded_copy_fold_avx512
+
+    # The same in registers of 32 bytes: ymm0 to ymm7 are the block, and ymm8 has the factors.
+    .globl  weft_guarded_copy_fold_avx2
+    .hidden weft_guarded_copy_fold_avx2
+    .type   weft_guarded_copy_fold_avx2, @function
+weft_guarded_copy_fold_avx2:
+    .cfi_startproc
+    movl    $1, %eax
+    vbroadcasti128 256(%rcx), %ymm8
+    .irp    i, 0, 1, 2, 3, 4, 5, 6, 7
+    vmovdqu 32*\i(%rsi), %ymm9
+    vmovdqu %ymm9, 32*\i(%rdi)
+    vpxor   32*\i(%rcx), %ymm9, %ymm\i
+    .endr
+    subq    $256, %rdx
+    jz      .Lweft_folded_avx2
+    .p2align 4
+.Lweft_fold_avx2:
+    addq    $256, %rsi
+    addq    $256, %rdi
+    .irp    i, 0, 1, 2, 3, 4, 5, 6, 7
+    vmovdqu 32*\i(%rsi), %ymm9
+    vmovdqu %ymm9, 32*\i(%rdi)
+    vpclmulqdq $0x00, %ymm8, %ymm\i, %ymm10
+    vpclmulqdq $0x11, %ymm8, %ymm\i, %ymm\i
+    vpxor   %ymm9, %ymm10, %ymm9
+    vpxor   %ymm9, %ymm\i, %ymm\i
+    .endr
+    subq    $256, %rdx
+    jnz     .Lweft_fold_avx2
+.Lweft_folded_avx2:
+    .irp    i, 0, 1, 2, 3, 4, 5, 6, 7
+    vmovdqu %ymm\i, 32*\i(%rcx)
+    .endr
+    vzeroupper
+    ret
+    .cfi_endproc
+    .size   weft_guarded_copy_fold_avx2, . - weft_guarded_copy_fold_avx2
 
     .globl  weft_guarded_fetch_add
     .hidden weft_guarded_fetch_add

@@ -1,5 +1,5 @@
-// The instructions of guarded_memory.h, which fault_handler.cc recognises. Only these two files
-// include this one.
+// The instructions of guarded_memory.h, which fault_handler.cc recognises. Only these two files and
+// their test include this one.
 #pragma once
 
 #include <atomic>
@@ -19,9 +19,12 @@ extern "C" {
 // True; or false after a fault, from weft_guarded_fault.
 bool weft_guarded_copy(void* to, const void* from, std::size_t bytes);
 #if defined(WEFT_GUARDED_FOLD)
-// `bytes`: a multiple of the block of a fold, and not 0. Only where the processor has AVX-512 and
-// VPCLMULQDQ.
-bool weft_guarded_copy_fold(void* to, const void* from, std::size_t bytes, weft::Crc32cFold* fold);
+// `bytes`: a multiple of the block of a fold, and not 0. Only where the processor has VPCLMULQDQ,
+// and AVX-512 or AVX2.
+bool weft_guarded_copy_fold_avx512(void* to, const void* from, std::size_t bytes,
+                                   weft::Crc32cFold* fold);
+bool weft_guarded_copy_fold_avx2(void* to, const void* from, std::size_t bytes,
+                                 weft::Crc32cFold* fold);
 #endif
 bool weft_guarded_fetch_add(void* at, std::uint64_t* operand_then_original);
 bool weft_guarded_exchange(void* at, std::uint64_t* operand_then_original);

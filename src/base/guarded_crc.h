@@ -7,8 +7,8 @@
 namespace weft {
 
 // As guarded_load() of guarded_memory.h, and adds the bytes that were copied to the state of a
-// CRC32C (see crc32c_state.h). They are read once, where the processor has AVX-512 and VPCLMULQDQ.
-// False: the state is of no use any more.
+// CRC32C (see crc32c_state.h). They are read once, where the processor has VPCLMULQDQ with AVX2 or
+// AVX-512. False: the state is of no use any more.
 [[nodiscard]] bool guarded_load(void* to, const void* from, std::size_t bytes,
                                 std::uint32_t& crc_state);
 

@@ -89,17 +89,32 @@ bool plain_copy(void* to, const void* from, std::size_t bytes) {
 }
 
 #if defined(WEFT_GUARDED_FOLD)
-const bool folds = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq");
+struct CopyFold {
+  bool (*copy)(void* to, const void* from, std::size_t bytes, Crc32cFold* fold) = nullptr;
+  // Of fewer bytes a copy and their CRC take less, because the last block is long.
+  std::size_t least_bytes = 0;
+};
+
+// With a null pointer where the processor has none of the instructions.
+CopyFold fastest_copy_fold() {
+  if (!__builtin_cpu_supports("vpclmulqdq")) return {};
+  if (__builtin_cpu_supports("avx512f")) return {weft_guarded_copy_fold_avx512, 1024};
+  if (__builtin_cpu_supports("avx2")) return {weft_guarded_copy_fold_avx2, 3072};
+  return {};
+}
+
+const CopyFold copy_fold = fastest_copy_fold();
 
 // Copies as many whole blocks as there are. Returns how many bytes that were; nothing is copied
 // where this thread or processor needs another way.
 [[nodiscard]] bool copy_folding(void* to, const void* from, std::size_t bytes, std::uint32_t& crc,
                                 std::size_t& copied) {
-  copied = folds && is_caught() ? bytes - bytes % Crc32cFold::block_bytes : 0;
+  const bool folds = copy_fold.copy && bytes >= copy_fold.least_bytes && is_caught();
+  copied = folds ? bytes - bytes % Crc32cFold::block_bytes : 0;
   if (copied == 0) return true;
   show_sanitizers(to, from, copied);
   Crc32cFold fold(crc);
-  if (!weft_guarded_copy_fold(to, from, copied, &fold)) return false;
+  if (!copy_fold.copy(to, from, copied, &fold)) return false;
   crc = fold.state();
   return true;
 }

@@ -19,6 +19,7 @@
 
 #include "base/crc32c_state.h"
 #include "base/fault_handler.h"
+#include "base/guarded_code.h"
 #include "base/guarded_crc.h"
 #include "support/refuse.h"
 
@@ -167,6 +168,40 @@ TEST(GuardedMemory, CopiesEverySize) {
 TEST(GuardedMemory, ComputesTheChecksumOfEverySize) {
   checksum_every_size();
 }
+
+#if defined(WEFT_GUARDED_FOLD)
+using CopyFold = bool (*)(void* to, const void* from, std::size_t bytes, Crc32cFold* fold);
+
+void copy_and_fold(CopyFold copy_fold) {
+  const auto from = pattern(70'100);
+  for (const std::size_t blocks : {1, 2, 3, 4, 15, 256}) {
+    const std::size_t size = blocks * Crc32cFold::block_bytes;
+    std::vector<std::byte> to(size + 65);
+    Crc32cFold fold(crc32c_begin);
+    ASSERT_TRUE(copy_fold(to.data() + 1, from.data() + 3, size, &fold));
+    EXPECT_EQ(fold.state(), update_crc32c(crc32c_begin, {from.data() + 3, size})) << blocks;
+    EXPECT_TRUE(std::equal(to.begin() + 1, to.end() - 64, from.begin() + 3)) << blocks;
+    EXPECT_EQ(std::count(to.end() - 64, to.end(), std::byte{}), 64) << blocks;
+  }
+  const Pages pages;
+  pages.protect_last(PROT_NONE);
+  std::vector<std::byte> own(2 * Crc32cFold::block_bytes);
+  for (const std::size_t missing : {1, 255, 256, 257, 512}) {
+    Crc32cFold fold(crc32c_begin);
+    std::byte* const at = pages.edge() + missing - own.size();
+    EXPECT_FALSE(copy_fold(own.data(), at, own.size(), &fold)) << missing;
+    EXPECT_FALSE(copy_fold(at, own.data(), own.size(), &fold)) << missing;
+  }
+}
+
+// A copy uses the widest registers of the processor, so the others would not be tested otherwise.
+TEST(GuardedMemory, FoldsInEachKindOfRegister) {
+  if (!__builtin_cpu_supports("vpclmulqdq")) GTEST_SKIP() << "not with this processor";
+  catch_faults();
+  if (__builtin_cpu_supports("avx2")) copy_and_fold(weft_guarded_copy_fold_avx2);
+  if (__builtin_cpu_supports("avx512f")) copy_and_fold(weft_guarded_copy_fold_avx512);
+}
+#endif
 
 TEST(GuardedMemory, ReportsMemoryThatIsMissingOrReadOnly) {
   catch_faults();
