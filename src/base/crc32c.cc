@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/crc32c_lanes.h"
 #include "base/vector_registers.h"
 #else
 #include "base/crc_table.h"
@@ -24,6 +25,11 @@ constexpr std::size_t short_bytes = 256;
 #if defined(__x86_64__)
 bool has_instruction() {
   return __builtin_cpu_supports("sse4.2") != 0;
+}
+
+// With AVX-512, ISA-L folds twice as much by one instruction, and is as fast.
+bool uses_lanes() {
+  return crc32c_lanes::usable() && __builtin_cpu_supports("avx512f") == 0;
 }
 
 [[gnu::target("sse4.2")]] std::uint32_t update_short(std::uint32_t state, Bytes bytes) {
@@ -46,6 +52,10 @@ constexpr bool has_instruction() {
   return false;
 }
 
+constexpr bool uses_lanes() {
+  return false;
+}
+
 std::uint32_t update_short(std::uint32_t state, Bytes /*bytes*/) {
   return state;
 }
@@ -54,6 +64,9 @@ std::uint32_t update_short(std::uint32_t state, Bytes /*bytes*/) {
 }  // namespace
 
 std::uint32_t update_crc32c(std::uint32_t state, Bytes bytes) {
+  if (bytes.size() >= crc32c_lanes::least_bytes && uses_lanes()) {
+    state = crc32c_lanes::update(state, bytes);
+  }
   if (bytes.size() <= short_bytes && has_instruction()) return update_short(state, bytes);
   // ISA-L takes a 32-bit length and, for historical reasons, a pointer to non-const.
   constexpr std::size_t piece_bytes = std::size_t{1} << 30;

@@ -7,6 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/crc32c_lanes.h"
+#include "base/crc32c_state.h"
+
 namespace weft {
 namespace {
 
@@ -54,6 +57,28 @@ TEST(Crc32c, EqualsTheBitwiseDefinitionAtEveryLengthAndAlignment) {
     ASSERT_EQ(crc32c(piece), bitwise_crc32c(piece)) << count << " bytes";
   }
   EXPECT_EQ(crc32c(bytes), bitwise_crc32c(bytes));
+}
+
+TEST(Crc32c, OfManyBytesEqualsTheBitwiseDefinition) {
+  const auto bytes = random_bytes(70'100);
+  for (const std::size_t count : {2048, 3000, 4096, 4097, 16'384, 64'768, 70'000}) {
+    const auto piece = Bytes(bytes).subspan(count % 67, count);
+    EXPECT_EQ(crc32c(piece), bitwise_crc32c(piece)) << count << " bytes";
+  }
+}
+
+// Processors with wider registers do not use them otherwise.
+TEST(Crc32c, InLanesEqualsTheBitwiseDefinitionWithFewAndManyBlocks) {
+  if (!crc32c_lanes::usable()) GTEST_SKIP() << "not with this processor";
+  constexpr std::size_t block_bytes = 248;
+  const auto bytes = random_bytes(70'100);
+  for (std::size_t blocks = 1; blocks <= 270; blocks += blocks < 40 ? 1 : 23) {
+    const auto whole = Bytes(bytes).subspan(3, blocks * block_bytes + blocks % block_bytes);
+    Bytes rest = whole;
+    const std::uint32_t state = crc32c_lanes::update(crc32c_begin, rest);
+    ASSERT_EQ(rest.size(), blocks % block_bytes);
+    ASSERT_EQ(~state, bitwise_crc32c(whole.first(blocks * block_bytes))) << blocks << " blocks";
+  }
 }
 
 TEST(Crc32c, OfPiecesEqualsThatOfTheWhole) {
