@@ -1,8 +1,13 @@
 #include "base/buffer_pool.h"
 
-#include <utility>
+#include <new>
 
 namespace weft {
+namespace {
+
+constexpr std::align_val_t page{4096};
+
+}  // namespace
 
 // The first one that is kept: give() fills the first free place, so that the buffer that was used
 // last is usually found first.
@@ -12,7 +17,7 @@ std::byte* BufferPool::take() {
     if (!place.load(std::memory_order_relaxed)) continue;
     if (std::byte* found = place.exchange(nullptr, std::memory_order_acquire)) return found;
   }
-  return new std::byte[bytes_];
+  return static_cast<std::byte*>(::operator new(bytes_, page));
 }
 
 void BufferPool::give(std::byte* buffer) noexcept {
@@ -24,7 +29,7 @@ void BufferPool::give(std::byte* buffer) noexcept {
       return;
     }
   }
-  delete[] buffer;
+  ::operator delete(buffer, page);
 }
 
 }  // namespace weft

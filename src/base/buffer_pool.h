@@ -19,7 +19,7 @@ class BufferPool {
   BufferPool& operator=(const BufferPool&) = delete;
 
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
-  // The bytes are indeterminate: those of an earlier user, or fresh. Throws std::bad_alloc.
+  // Begins with a page. The bytes are indeterminate. Throws std::bad_alloc.
   [[nodiscard]] std::byte* take();
   // `buffer` comes from take() of the same pool.
   void give(std::byte* buffer) noexcept;

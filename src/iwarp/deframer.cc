@@ -17,6 +17,8 @@ constexpr std::size_t longest_head_bytes =
 // Room for the largest FPDU: its length field has 16 bits.
 constexpr std::size_t strict_staging_bytes = 128 * 1024;
 
+// They begin with a page, as what the kernel copies from mostly does: see transmitter.cc for what
+// the distance between the two decides.
 constinit BufferPool buffers(Deframer::staging_bytes);
 constinit BufferPool strict_buffers(strict_staging_bytes);
 
