@@ -154,6 +154,37 @@ void send_and_answer(const Pair& pair, std::size_t bytes) {
   one_way(pair.b, pair.a);
 }
 
+// --- The calls of a half round trip, one by one -------------------------------------------------
+
+enum class Call { post_receive, post_send, poll_message, poll_sent };
+
+// Runs what comes in between with or without being counted.
+template <typename Function>
+void count_if(bool counted, Function function) {
+  if (counted) CALLGRIND_TOGGLE_COLLECT;
+  function();
+  if (counted) CALLGRIND_TOGGLE_COLLECT;
+}
+
+// A message of 64 B. Of its instructions only those of one call are counted.
+void one_call(const Pair& pair, Call call) {
+  CALLGRIND_TOGGLE_COLLECT;
+  count_if(call == Call::post_receive, [&] {
+    require(pair.b.queue_pair->post_receive(pair.b.region.slice(0, 64), 1) == 0, "post_receive");
+  });
+  count_if(call == Call::post_send, [&] {
+    require(pair.a.queue_pair->post_send(pair.a.region.slice(0, 64), 2) == 0, "post_send");
+  });
+  // Over TCP a side may have to be driven again until its completion is there.
+  count_if(call == Call::poll_message, [&] {
+    while (pair.b.poll() == 0) continue;
+  });
+  count_if(call == Call::poll_sent, [&] {
+    while (pair.a.poll() == 0) (void)pair.b.poll();
+  });
+  CALLGRIND_TOGGLE_COLLECT;
+}
+
 struct Operation {
   const char* name;
   std::function<void(const Pair&)> run;
@@ -171,6 +202,10 @@ const std::vector<Operation>& operations() {
       {"read of 64 B", [](const Pair& pair) { read(pair, 64); }},
       {"read of 64 KiB", [](const Pair& pair) { read(pair, 65536); }},
       {"poll of an empty queue", [](const Pair& pair) { (void)pair.a.poll(); }},
+      {"post of a receive", [](const Pair& pair) { one_call(pair, Call::post_receive); }},
+      {"post of a send of 64 B", [](const Pair& pair) { one_call(pair, Call::post_send); }},
+      {"poll that finds a message", [](const Pair& pair) { one_call(pair, Call::poll_message); }},
+      {"poll that finds a send", [](const Pair& pair) { one_call(pair, Call::poll_sent); }},
       // The last one, because completions are left over.
       {"send of 64 B and its answer", [](const Pair& pair) { send_and_answer(pair, 64); }},
   };
