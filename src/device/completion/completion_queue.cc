@@ -131,7 +131,7 @@ int CompletionQueue::take(int entries, ibv_wc* completions) {
   const std::lock_guard lock(mutex_);
   const std::size_t first = head_;
   int taken = 0;
-  while (taken < entries && count_ > 0) {
+  while (taken < entries && count_.load(std::memory_order_relaxed) > 0) {
     completions[taken++] = pop().completion;
   }
   // The program has looked: completions that come later are not covered by the last event any more.
@@ -156,11 +156,12 @@ void CompletionQueue::trace_polled(std::size_t first, std::size_t taken) {
 // its entries, because the owner of `slots` may be destroyed after forget().
 Delivery& CompletionQueue::pop() {
   Delivery& oldest = ring_[head_];
-  oldest.free_slots();
-  count_.store(count_ - 1, std::memory_order_relaxed);
+  oldest.slots->give_back_taken(oldest.covered);
+  const std::size_t left = count_.load(std::memory_order_relaxed) - 1;
+  count_.store(left, std::memory_order_relaxed);
   // An empty ring begins again, so that a queue with few completions at a time touches little
   // memory.
-  head_ = count_ == 0 || head_ + 1 == ring_.size() ? 0 : head_ + 1;
+  head_ = left == 0 || head_ + 1 == ring_.size() ? 0 : head_ + 1;
   ++counters_.polled;
   return oldest;
 }
@@ -262,8 +263,8 @@ void CompletionQueue::drive(DirectPoll* poll) {
     context_.engine().poll();
     return;
   }
-  const std::unique_lock lock(members_mutex_, std::try_to_lock);
-  if (!lock) return;
+  if (!members_mutex_.try_lock()) return;
+  const std::lock_guard lock(members_mutex_, std::adopt_lock);
   // One epoll_wait() finds the few ready ones among many; few are asked directly, which costs one
   // recvmsg() each.
   if (members_.size() > limits::directly_polled_queue_pairs) {
@@ -353,7 +354,7 @@ std::size_t CompletionQueue::deliver(std::span<const Completed> run, DirectPoll&
 bool CompletionQueue::add(const Delivery& delivery, std::uint64_t trace, Due& due) {
   if (count_ == ring_.size() && !grow(ring_, notes_, head_, static_cast<std::size_t>(cq_.cqe))) {
     // It will never be polled, so it gives its place back now.
-    delivery.free_slots();
+    delivery.slots->give_back_taken(delivery.covered);
     ++counters_.lost;
     if (extras_.ignore_overrun) return true;
     due.overrun |= !std::exchange(overrun_, true);
@@ -392,7 +393,7 @@ bool CompletionQueue::lose(const Delivery& delivery) {
   bool first = false;
   {
     const std::lock_guard lock(mutex_);
-    delivery.free_slots();
+    delivery.slots->give_back_taken(delivery.covered);
     ++counters_.lost;
     if (extras_.ignore_overrun) return true;
     first = !std::exchange(overrun_, true);
@@ -494,7 +495,7 @@ void CompletionQueue::drop_if(Predicate unwanted) {
   for (std::size_t i = 0; i < count_; ++i) {
     const Delivery delivery = ring_[(head_ + i) % ring_.size()];
     if (unwanted(delivery)) {
-      delivery.free_slots();
+      delivery.slots->give_back_taken(delivery.covered);
       continue;
     }
     const std::size_t to = (head_ + kept++) % ring_.size();

@@ -94,7 +94,8 @@ struct Delivery {
 
   // The success of a receive.
   [[nodiscard]] bool is_received() const { return receive && completion.status == IBV_WC_SUCCESS; }
-  void free_slots() const { slots->give_back(covered); }
+  // The lock of the queue pair must be held, and it is in no completion queue.
+  void drop() const { slots->give_back_locked(covered); }
 };
 
 // A completion, and the queue that it goes into.

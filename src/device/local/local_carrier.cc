@@ -408,7 +408,7 @@ void LocalCarrier::flush_requests() {
   link_->requester.release([this](const iwarp::WorkRequest& request, std::uint32_t covered) {
     if (fails_later()) {
       parts_.waiting.hold(request.wr_id, request.operation);
-      parts_.completions.send_slots().give_back(covered - 1);
+      parts_.completions.send_slots().give_back_locked(covered - 1);
       if (parts_.observation) parts_.observation->watch.done_silently(covered - 1);
       return;
     }

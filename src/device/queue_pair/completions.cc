@@ -212,7 +212,7 @@ Completions::Published Completions::publish_late() {
 // These completions will never be polled, so their places are given back here.
 void Completions::drop() {
   for (const Completed& completed : pending_) {
-    completed.delivery.free_slots();
+    completed.delivery.drop();
     if (completed.delivery.is_received()) ++counters_.unpolled_receives;
   }
   pending_.clear();

@@ -207,7 +207,7 @@ void DatagramCarrier::flush(QueuePairLock& /*lock*/) {
 // datagrams are given back here, because no later completion covers them.
 void DatagramCarrier::stop(QueuePairLock& /*lock*/) {
   unsent_.clear();
-  parts_.completions.send_slots().give_back(std::exchange(uncompleted_, 0));
+  parts_.completions.send_slots().give_back_locked(std::exchange(uncompleted_, 0));
 }
 
 // --- Receiving -----------------------------------------------------------------------------------

@@ -31,14 +31,14 @@ std::optional<std::uint64_t> LateCompletions::new_alarm_ns() {
 }
 
 void LateCompletions::drop() {
-  for (const Due& due : late_) due.completed.delivery.free_slots();
+  for (const Due& due : late_) due.completed.delivery.drop();
   late_.clear();
 }
 
 void LateCompletions::forget(const QueueSlots& slots) {
   std::erase_if(late_, [&](const Due& due) {
     const bool named = due.completed.delivery.slots == &slots;
-    if (named) due.completed.delivery.free_slots();
+    if (named) due.completed.delivery.drop();
     return named;
   });
 }

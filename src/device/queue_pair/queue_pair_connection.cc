@@ -257,7 +257,7 @@ void QueuePair::drop_waiting(QueuePairLock& /*lock*/) {
     parts_.complete({.wr_id = request.wr_id, .operation = request.operation, .covered = silent});
     silent = 0;
   });
-  parts_.completions.send_slots().give_back(silent);
+  parts_.completions.send_slots().give_back_locked(silent);
 }
 
 }  // namespace weft::device

@@ -38,14 +38,20 @@ class QueueSlots {
     if (shared_) return give_back(count);
     taken_.store(taken_.load(std::memory_order_relaxed) - count, std::memory_order_relaxed);
   }
-  // From any thread.
-  void give_back(std::uint32_t count) { returned_.fetch_add(count, std::memory_order_release); }
+  // The lock of the completion queue must be held that the completions are in. Those of a queue
+  // that is not shared are all in one.
+  void give_back_taken(std::uint32_t count) {
+    if (shared_) return give_back(count);
+    returned_.store(returned_.load(std::memory_order_relaxed) + count, std::memory_order_release);
+  }
 
  private:
+  void give_back(std::uint32_t count) { returned_.fetch_add(count, std::memory_order_release); }
+
   std::uint32_t capacity_;
   bool shared_ = false;
-  // Since the beginning; they wrap around. The first one has one writer at a time, which needs no
-  // atomic addition.
+  // Since the beginning; they wrap around. Each has one writer at a time, which needs no atomic
+  // addition, but for the second one of a shared queue.
   std::atomic<std::uint32_t> taken_{0};
   std::atomic<std::uint32_t> returned_{0};
 };

@@ -508,7 +508,7 @@ void StreamCarrier::complete_send(const iwarp::SendCompletion& completion) {
   // The silent requests before it are done.
   parts_.waiting.hold(completion.wr_id, completion.operation);
   if (parts_.observation) parts_.observation->watch.done_silently(completion.covered - 1);
-  parts_.completions.send_slots().give_back(completion.covered - 1);
+  parts_.completions.send_slots().give_back_locked(completion.covered - 1);
 }
 
 void StreamCarrier::complete_receive(const iwarp::ReceiveCompletion& completion) {
