@@ -129,10 +129,6 @@ MemoryRegionCounters GrantTable::counters(const Region& region) const {
   return all;
 }
 
-const Grant& GrantView::at(std::size_t index) const {
-  return std::launder(reinterpret_cast<const Grant*>(memory_.data()))[index];
-}
-
 // The place may get another region while its values are read; the STag or the generation is then
 // not the same any more.
 bool GrantView::find(std::uint32_t stag, Known& known) const {
@@ -218,20 +214,6 @@ GrantView::Found GrantView::look_up(const Access& access, Known& known) const {
   found.region_bytes = known.length_bytes;
   found.file = known.file;
   return found;
-}
-
-iwarp::Fault GrantView::check(const Access& access, const Known& known) {
-  using iwarp::Fault;
-  if (known.domain != access.domain) return Fault::foreign_domain;
-  if ((known.access & access.needed) != access.needed) return Fault::access;
-  // Before the bounds, whose comparison would be wrong with a sum that wraps around.
-  if (access.offset + access.length_bytes < access.offset) return Fault::wrap;
-  const std::uint64_t into = access.offset - known.iova;
-  if (access.offset < known.iova || into > known.length_bytes ||
-      access.length_bytes > known.length_bytes - into) {
-    return Fault::bounds;
-  }
-  return Fault::none;
 }
 
 }  // namespace weft::device

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <optional>
 
 #include "device/local/access_totals.h"
@@ -134,6 +135,15 @@ class GrantView {
   // Whether the region that look_up() has found is still granted, unchanged. After the announcement
   // of an access, true means that the owner will wait for the end of that access.
   [[nodiscard]] bool still_there(const Found& found) const;
+  // Whether look_up() would allow the access by what is known of the region alone, and that is
+  // still there.
+  [[nodiscard]] bool allows(const Access& access, const Known& known) const {
+    if (known.stag != access.stag || known.stag == 0) return false;
+    const Grant& grant = at(known.place);
+    return check(access, known) == iwarp::Fault::none &&
+           grant.stag.load(std::memory_order_seq_cst) == known.stag &&
+           grant.generation.load(std::memory_order_relaxed) == known.generation;
+  }
   // Whether a place still has the region of that generation.
   [[nodiscard]] bool has(std::size_t place, std::uint64_t generation) const;
   // What still_there() looks at, for checked_store.h.
@@ -147,8 +157,22 @@ class GrantView {
   }
 
  private:
-  [[nodiscard]] const Grant& at(std::size_t index) const;
-  [[nodiscard]] static iwarp::Fault check(const Access& access, const Known& known);
+  [[nodiscard]] const Grant& at(std::size_t index) const {
+    return std::launder(reinterpret_cast<const Grant*>(memory_.data()))[index];
+  }
+  [[nodiscard]] static iwarp::Fault check(const Access& access, const Known& known) {
+    using iwarp::Fault;
+    if (known.domain != access.domain) return Fault::foreign_domain;
+    if ((known.access & access.needed) != access.needed) return Fault::access;
+    // Before the bounds, whose comparison would be wrong with a sum that wraps around.
+    if (access.offset + access.length_bytes < access.offset) return Fault::wrap;
+    const std::uint64_t into = access.offset - known.iova;
+    if (access.offset < known.iova || into > known.length_bytes ||
+        access.length_bytes > known.length_bytes - into) {
+      return Fault::bounds;
+    }
+    return Fault::none;
+  }
   // False where the table does not have it; `known` is unchanged then.
   [[nodiscard]] bool find(std::uint32_t stag, Known& known) const;
 

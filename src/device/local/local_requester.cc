@@ -180,8 +180,7 @@ bool LocalRequester::takes_whole(const inbox::Receive& receive) {
   if (receive.pieces != 1 || length_bytes_ == 0 || receive.first.length_bytes < length_bytes_) {
     return false;
   }
-  const auto found = receives_.look_up(receive.first);
-  return found.known && found.fault == Fault::none;
+  return receives_.writable(receive.first);
 }
 
 // Finds the memory of a receive, as far as the message needs it. Also where the payload goes

@@ -37,11 +37,7 @@ class PeerReceives {
   // The memory of one of its pieces, as the peer's table of regions has it now.
   [[nodiscard]] GrantView::Found look_up(const iwarp::LocalSlice& piece) {
     const GrantView& grants = connection_.grants();
-    const GrantView::Access access{.stag = piece.lkey,
-                                   .domain = connection_.peer().domain,
-                                   .offset = piece.address,
-                                   .length_bytes = piece.length_bytes,
-                                   .needed = IBV_ACCESS_LOCAL_WRITE};
+    const GrantView::Access access = access_of(piece);
     auto found = grants.look_up(access, region_);
     if (found.known && found.fault == iwarp::Fault::none && !grants.still_there(found)) {
       region_ = {};
@@ -49,9 +45,23 @@ class PeerReceives {
     }
     return found;
   }
+  // Whether look_up() finds memory that may be written to.
+  [[nodiscard]] bool writable(const iwarp::LocalSlice& piece) {
+    if (connection_.grants().allows(access_of(piece), region_)) [[likely]]
+      return true;
+    const auto found = look_up(piece);
+    return found.known && found.fault == iwarp::Fault::none;
+  }
   void claim() { ++claimed_; }
 
  private:
+  [[nodiscard]] GrantView::Access access_of(const iwarp::LocalSlice& piece) const {
+    return {.stag = piece.lkey,
+            .domain = connection_.peer().domain,
+            .offset = piece.address,
+            .length_bytes = piece.length_bytes,
+            .needed = IBV_ACCESS_LOCAL_WRITE};
+  }
   void copy() {
     const std::uint64_t end = std::min(published_, claimed_ + ahead_.size());
     copied_ = claimed_;

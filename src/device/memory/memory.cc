@@ -17,31 +17,11 @@
 
 namespace weft::device {
 
-// A hash table with open addressing and linear probing. A removed entry becomes a tombstone, so
-// that concurrent readers continue past it.
-struct MemoryTable::Table {
-  explicit Table(std::size_t entries) : slots(entries) {}
-  std::vector<std::atomic<Region*>> slots;
-
-  [[nodiscard]] std::size_t start(std::uint32_t stag) const {
-    return (stag >> 8) & (slots.size() - 1);  // the upper 24 bits are random
-  }
-};
-
 namespace {
 
 constexpr std::size_t first_table_entries = 256;
 // STags from here on are reserved for control words: 1/256 of all.
 constexpr std::uint32_t control_stags = 0xFF000000;
-
-// Never a valid address, and different from null, which ends a probe sequence.
-Region* gravestone() {
-  return reinterpret_cast<Region*>(std::uintptr_t{1});
-}
-
-bool is_region(const Region* entry) {
-  return reinterpret_cast<std::uintptr_t>(entry) > 1;
-}
 
 }  // namespace
 
@@ -129,7 +109,7 @@ std::uint32_t MemoryTable::random_control_stag() {
 
 // Does not reuse tombstones; grow() drops them.
 void MemoryTable::insert(Table& table, Region* region) {
-  const std::size_t mask = table.slots.size() - 1;
+  const std::size_t mask = table.mask;
   std::size_t at = table.start(region->stag);
   while (is_region(table.slots[at].load(std::memory_order_relaxed)) ||
          table.slots[at].load(std::memory_order_relaxed) == gravestone()) {
@@ -164,7 +144,7 @@ std::uint64_t MemoryTable::remove(Region& region) {
   // of them: see reclaim().
   const std::uint64_t growths = reclaimed_ + tables_.size() - 1;
   Table& table = *table_.load();
-  const std::size_t mask = table.slots.size() - 1;
+  const std::size_t mask = table.mask;
   for (std::size_t at = table.start(region.stag);; at = (at + 1) & mask) {
     const Region* entry = table.slots[at].load(std::memory_order_relaxed);
     if (entry == nullptr) return growths;
@@ -182,22 +162,6 @@ std::uint64_t MemoryTable::remove(Region& region) {
 void MemoryTable::reclaim(std::uint64_t growths) {
   const std::lock_guard lock(mutex_);
   for (; reclaimed_ < growths; ++reclaimed_) tables_.erase(tables_.begin());
-}
-
-// Compares the upper 24 bits only; check_remote() and check_local() compare the consumer's key.
-const Region* MemoryTable::find(std::uint32_t stag) const {
-  const Table& table = *table_.load(std::memory_order_acquire);
-  const std::size_t mask = table.slots.size() - 1;
-  for (std::size_t at = table.start(stag);; at = (at + 1) & mask) {
-    const Region* entry = table.slots[at].load(std::memory_order_acquire);
-    if (entry == nullptr) return nullptr;
-    if (is_region(entry) && (entry->stag.load(std::memory_order_relaxed) ^ stag) < 0x100)
-      return entry;
-  }
-}
-
-Region* MemoryTable::find(std::uint32_t stag) {
-  return const_cast<Region*>(static_cast<const MemoryTable*>(this)->find(stag));
 }
 
 namespace {
@@ -253,28 +217,13 @@ iwarp::Memory check_remote(const Region* region, const Accessor& accessor,
   return {.at = at};
 }
 
-// A window's STag is an rkey only. Every access to a null region succeeds: reads return zeros,
-// writes are discarded.
-iwarp::Memory check_local(const Region* region, std::uint32_t domain,
-                          const iwarp::LocalSlice& slice, bool for_writing) {
-  using iwarp::Fault;
-  if (!region || region->window || region->mr.lkey != slice.lkey)
-    return {.fault = Fault::invalid_stag};
-  if (region->domain != domain) return {.fault = Fault::foreign_domain};
-  if (region->null) return {.at = for_writing ? region->null->sink() : region->null->zeros()};
-  if (for_writing && (region->access & IBV_ACCESS_LOCAL_WRITE) == 0) {
-    return {.fault = Fault::access};
-  }
-  const std::uint64_t offset = slice.address - region->iova;
-  // The subtraction above may have wrapped around; the first comparison rejects that.
-  if (slice.address < region->iova || offset > region->length_bytes ||
-      slice.length_bytes > region->length_bytes - offset) {
-    return {.fault = Fault::bounds};
-  }
-  std::byte* at = region->base + offset;
-  if (region->on_demand() && !bring_in(at, slice.length_bytes, for_writing)) {
-    return {.fault = Fault::bounds};
-  }
+// Every access to a null region succeeds: reads return zeros, writes are discarded.
+iwarp::Memory null_memory(const NullMemory& null, bool for_writing) {
+  return {.at = for_writing ? null.sink() : null.zeros()};
+}
+
+iwarp::Memory on_demand_memory(std::byte* at, std::uint64_t length_bytes, bool for_writing) {
+  if (!bring_in(at, length_bytes, for_writing)) return {.fault = iwarp::Fault::bounds};
   return {.at = at};
 }
 

@@ -130,12 +130,38 @@ class MemoryTable {
 
   // Returns the region with this STag (the lowest 8 bits may differ), or null. The pointer is valid
   // until the caller releases its queue pair's lock.
-  [[nodiscard]] const Region* find(std::uint32_t stag) const;
-  [[nodiscard]] Region* find(std::uint32_t stag);
+  [[nodiscard]] const Region* find(std::uint32_t stag) const { return find_entry(stag); }
+  [[nodiscard]] Region* find(std::uint32_t stag) { return find_entry(stag); }
   [[nodiscard]] std::size_t size() const { return size_; }
 
  private:
-  struct Table;
+  // A hash table with open addressing and linear probing. A removed entry becomes a tombstone, so
+  // that concurrent readers continue past it.
+  struct Table {
+    explicit Table(std::size_t entries) : slots(entries), mask(entries - 1) {}
+    std::vector<std::atomic<Region*>> slots;
+    const std::size_t mask;
+
+    [[nodiscard]] std::size_t start(std::uint32_t stag) const {
+      return (stag >> 8) & mask;  // the upper 24 bits are random
+    }
+  };
+  // Never a valid address, and different from null, which ends a probe sequence.
+  [[nodiscard]] static Region* gravestone() { return reinterpret_cast<Region*>(std::uintptr_t{1}); }
+  [[nodiscard]] static bool is_region(const Region* entry) {
+    return reinterpret_cast<std::uintptr_t>(entry) > 1;
+  }
+  // Compares the upper 24 bits only; check_remote() and check_local() compare the consumer's key.
+  [[nodiscard]] Region* find_entry(std::uint32_t stag) const {
+    const Table& table = *table_.load(std::memory_order_acquire);
+    for (std::size_t at = table.start(stag);; at = (at + 1) & table.mask) {
+      Region* const entry = table.slots[at].load(std::memory_order_acquire);
+      if (entry == nullptr) return nullptr;
+      if (is_region(entry) && (entry->stag.load(std::memory_order_relaxed) ^ stag) < 0x100) {
+        return entry;
+      }
+    }
+  }
   void insert(Table& table, Region* region);
   void insert_new(Region& region);
   void grow();
@@ -169,10 +195,40 @@ struct RemoteAccess {
 // in the order of the error codes of RFC 5040 §4.8.
 [[nodiscard]] iwarp::Memory check_remote(const Region* region, const Accessor& accessor,
                                          const RemoteAccess& access);
-[[nodiscard]] iwarp::Memory check_local(const Region* region, std::uint32_t domain,
-                                        const iwarp::LocalSlice& slice, bool for_writing);
+[[nodiscard]] inline iwarp::Memory check_local(const Region* region, std::uint32_t domain,
+                                               const iwarp::LocalSlice& slice, bool for_writing);
+// The memory of a special region that check_local() allows: a null region, or one on demand, where
+// `at` is brought in.
+[[nodiscard]] iwarp::Memory null_memory(const NullMemory& null, bool for_writing);
+[[nodiscard]] iwarp::Memory on_demand_memory(std::byte* at, std::uint64_t length_bytes,
+                                             bool for_writing);
 
 // Checks that [address, address + length) is mapped: 0 or EFAULT.
 [[nodiscard]] int check_mapped(const void* address, std::size_t length_bytes);
+
+// Inline, because each request makes it. A window's STag is an rkey only.
+iwarp::Memory check_local(const Region* region, std::uint32_t domain,
+                          const iwarp::LocalSlice& slice, bool for_writing) {
+  using iwarp::Fault;
+  if (!region || region->window || region->mr.lkey != slice.lkey) {
+    return {.fault = Fault::invalid_stag};
+  }
+  if (region->domain != domain) return {.fault = Fault::foreign_domain};
+  if (region->null) [[unlikely]]
+    return null_memory(*region->null, for_writing);
+  if (for_writing && (region->access & IBV_ACCESS_LOCAL_WRITE) == 0) {
+    return {.fault = Fault::access};
+  }
+  const std::uint64_t offset = slice.address - region->iova;
+  // The subtraction above may have wrapped around; the first comparison rejects that.
+  if (slice.address < region->iova || offset > region->length_bytes ||
+      slice.length_bytes > region->length_bytes - offset) {
+    return {.fault = Fault::bounds};
+  }
+  std::byte* const at = region->base + offset;
+  if (region->on_demand()) [[unlikely]]
+    return on_demand_memory(at, slice.length_bytes, for_writing);
+  return {.at = at};
+}
 
 }  // namespace weft::device

@@ -2,11 +2,6 @@
 
 namespace weft::device {
 
-// The queue pair's access flags do not count here: they limit the peer only.
-iwarp::Memory MemoryAccess::local_memory(const iwarp::LocalSlice& slice, bool for_writing) {
-  return check_local(table_.find(slice.lkey), domain_, slice, for_writing);
-}
-
 iwarp::Memory MemoryAccess::remote_memory(const RemoteAccess& access) const {
   return check_remote(table_.find(access.stag), accessor(), access);
 }

@@ -35,7 +35,10 @@ class MemoryAccess final : public iwarp::LocalMemory {
   void set_remote_domain(std::uint32_t domain) { remote_domain_ = domain; }
   void set_receive_domain(std::uint32_t domain) { domain_ = domain; }
 
-  iwarp::Memory local_memory(const iwarp::LocalSlice& slice, bool for_writing) override;
+  // The queue pair's access flags do not count here: they limit the peer only.
+  iwarp::Memory local_memory(const iwarp::LocalSlice& slice, bool for_writing) override {
+    return check_local(table_.find(slice.lkey), domain_, slice, for_writing);
+  }
   [[nodiscard]] iwarp::Memory remote_memory(const RemoteAccess& access) const;
   // A Send with Invalidate or a local invalidation. False: not allowed (RFC 5040 §5.3).
   bool invalidate(std::uint32_t stag);

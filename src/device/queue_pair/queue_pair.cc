@@ -277,11 +277,10 @@ void QueuePair::abandon_after_fork() {
 
 // --- Completions ---------------------------------------------------------------------------------
 
-// The end of every function that may have made completions. What was received is processed by now,
-// and the answers to it are written; only then do completions become visible, because the program
-// may exit right after it has seen its last one. Releases the lock before it notifies the observer
-// of the connection.
-void QueuePair::settle(QueuePairLock& lock, DirectPoll* poll) {
+// What was received is processed by now, and the answers to it are written; only then do
+// completions become visible, because the program may exit right after it has seen its last one.
+// Releases the lock before it notifies the observer of the connection.
+void QueuePair::settle_all(QueuePairLock& lock, DirectPoll* poll) {
   if (carrier_ && carrier_->ended(lock)) on_carrier_ended(lock);
   // Before publish(), which may take the queue pair to ERR: a queue pair in ERR does not drain.
   if (drain_event_) report_drained(lock);

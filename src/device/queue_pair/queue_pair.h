@@ -178,7 +178,14 @@ class QueuePair final : public Pollable,
   [[nodiscard]] Context& context() const { return parts_.context; }
   [[nodiscard]] ibv_qp_state initial_state() const;
   void undo_create();
-  void settle(QueuePairLock& lock, DirectPoll* poll = nullptr);
+  // The end of every function that may have made completions: publishes them, and notifies the
+  // observer of the connection, for which it releases the lock. Mostly there is nothing to do.
+  void settle(QueuePairLock& lock, DirectPoll* poll = nullptr) {
+    if ((carrier_ && carrier_->ended(lock)) || drain_event_ || !parts_.settled()) {
+      settle_all(lock, poll);
+    }
+  }
+  void settle_all(QueuePairLock& lock, DirectPoll* poll);
   void publish(QueuePairLock& lock, DirectPoll* poll);
   void drive(Occasion occasion);
   void drive_inline(DirectPoll* poll);

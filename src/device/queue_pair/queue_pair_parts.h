@@ -53,6 +53,10 @@ struct QueuePairParts {
   // Makes the observation where there is none, and ends it where it is not needed any more.
   Observation& begin_observation();
   void end_observation();
+  // There is nothing to publish and nothing to report: see QueuePair::settle().
+  [[nodiscard]] bool settled() const {
+    return completions.empty() && !notices.ready && !notices.ended;
+  }
   // Raises an asynchronous event of the queue pair, unless it is being destroyed.
   void raise(ibv_event_type type);
   // A message has arrived. The first one on the way to RTS raises IBV_EVENT_COMM_EST.

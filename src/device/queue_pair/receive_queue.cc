@@ -22,26 +22,6 @@ ReceiveRing::ReceiveRing(std::uint32_t requests, std::uint32_t slices)
       slice_counts_(ids_.size()),
       slices_(ids_.size() * slices) {}
 
-int ReceiveRing::post(const ibv_recv_wr& request) {
-  if (request.num_sge < 0 || static_cast<std::uint32_t>(request.num_sge) > slices_per_request_) {
-    return EINVAL;
-  }
-  if (slots_.full()) return ENOMEM;
-  slots_.take();
-  // An entry is free when its place is: a place is given back after its receive was taken and
-  // completed, so it never outlives the entry.
-  const std::size_t at = place_of(tail_);
-  ids_[at] = request.wr_id;
-  slice_counts_[at] = static_cast<std::uint8_t>(request.num_sge);
-  for (int i = 0; i < request.num_sge; ++i) {
-    const ibv_sge& sge = request.sg_list[i];
-    slices_[at * slices_per_request_ + static_cast<std::size_t>(i)] = {sge.addr, sge.length,
-                                                                       sge.lkey};
-  }
-  ++tail_;
-  return 0;
-}
-
 bool ReceiveRing::take(iwarp::ReceiveRequest& request) {
   if (head_ == tail_) return false;
   const std::size_t at = place_of(head_);
@@ -51,12 +31,6 @@ bool ReceiveRing::take(iwarp::ReceiveRequest& request) {
   request.slices.assign(first, first + slice_counts_[at]);
   ++head_;
   return true;
-}
-
-// For LocalCarrier, which publishes posted receives to a peer on this host without taking them.
-std::span<const iwarp::LocalSlice> ReceiveRing::slices_of(std::uint64_t number) const {
-  const std::size_t at = place_of(number);
-  return std::span(slices_).subspan(at * slices_per_request_, slice_counts_[at]);
 }
 
 void ReceiveRing::clear() {

@@ -3,6 +3,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -19,7 +20,24 @@ class ReceiveRing {
   ReceiveRing(std::uint32_t requests, std::uint32_t slices);
 
   // 0, ENOMEM where the ring is full, EINVAL for too many slices.
-  int post(const ibv_recv_wr& request);
+  int post(const ibv_recv_wr& request) {
+    if (request.num_sge < 0 || static_cast<std::uint32_t>(request.num_sge) > slices_per_request_) {
+      return EINVAL;
+    }
+    if (slots_.full()) return ENOMEM;
+    slots_.take();
+    // An entry is free when its place is: a place is given back after its receive was taken and
+    // completed, so it never outlives the entry.
+    const std::size_t at = place_of(tail_++);
+    ids_[at] = request.wr_id;
+    iwarp::LocalSlice* slice = slices_.data() + at * slices_per_request_;
+    for (int i = 0; i < request.num_sge; ++i, ++slice) {
+      const ibv_sge& sge = request.sg_list[i];
+      *slice = {sge.addr, sge.length, sge.lkey};
+    }
+    slice_counts_[at] = static_cast<std::uint8_t>(request.num_sge);
+    return 0;
+  }
   // Its place is given back with its completion.
   bool take(iwarp::ReceiveRequest& request);
   void clear();
@@ -30,7 +48,11 @@ class ReceiveRing {
   // The posted receives by number, counted since the ring was made: first() to last(), exclusive.
   [[nodiscard]] std::uint64_t first() const { return head_; }
   [[nodiscard]] std::uint64_t last() const { return tail_; }
-  [[nodiscard]] std::span<const iwarp::LocalSlice> slices_of(std::uint64_t number) const;
+  // For LocalCarrier, which uses posted receives without taking them.
+  [[nodiscard]] std::span<const iwarp::LocalSlice> slices_of(std::uint64_t number) const {
+    const std::size_t at = place_of(number);
+    return {slices_.data() + at * slices_per_request_, slice_counts_[at]};
+  }
   // 0, or EINVAL where what is posted and not yet done with would not fit.
   int resize(std::uint32_t requests);
 
