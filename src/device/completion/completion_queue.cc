@@ -169,12 +169,15 @@ Delivery& CompletionQueue::pop() {
 // The first look costs no system call, and no lock where nothing is there. In ProgressMode::thread
 // only the progress thread drives queue pairs.
 int CompletionQueue::poll(int entries, ibv_wc* completions) {
-  const int taken = count_ > 0 ? take(entries, completions) : 0;
-  if (taken > 0 || context_.engine().mode() == ProgressMode::thread || entries <= 0) return taken;
+  if (count_.load(std::memory_order_relaxed) > 0) {
+    const int taken = take(entries, completions);
+    if (taken > 0) return taken;
+  }
+  if (context_.engine().mode() == ProgressMode::thread || entries <= 0) return 0;
   DirectPoll direct{.queue = this, .room = {completions, static_cast<std::size_t>(entries)}};
   drive(&direct);
-  if (direct.taken > 0) return direct.taken;
-  return count_ > 0 ? take(entries, completions) : 0;
+  if (direct.taken > 0 || count_.load(std::memory_order_relaxed) == 0) return direct.taken;
+  return take(entries, completions);
 }
 
 CompletionQueueCounters CompletionQueue::counters() {
@@ -329,13 +332,10 @@ bool CompletionQueue::push(std::span<const Completed> run) {
   return fits;
 }
 
-// What is in the ring was completed before. A queue that is armed raises an event, and a trace
-// shows how long a completion was in the queue: then each goes through the ring. The fields are
-// read without mutex_: a program that arms while it polls has no order between the two.
+// A trace shows how long a completion was in the queue, too: then each goes through the ring.
 std::size_t CompletionQueue::deliver(std::span<const Completed> run, DirectPoll& poll) {
   const std::size_t count = std::min(run.size(), poll.room.size());
-  const bool noted = extras_.stamps || context_.device().trace();
-  if (count_.load(std::memory_order_relaxed) != 0 || is_armed() || noted) return 0;
+  if (!delivers() || context_.device().trace()) return 0;
   std::size_t done = 0;
   for (; done < count && run[done].delivery.completion.status == IBV_WC_SUCCESS; ++done) {
     poll.room[done] = run[done].delivery.completion;
@@ -343,8 +343,7 @@ std::size_t CompletionQueue::deliver(std::span<const Completed> run, DirectPoll&
   }
   poll.room = poll.room.subspan(done);
   poll.taken += static_cast<int>(done);
-  looks_.delivered.store(looks_.delivered.load(std::memory_order_relaxed) + done,
-                         std::memory_order_relaxed);
+  note_delivered(done);
   return done;
 }
 

@@ -32,6 +32,14 @@ struct DirectPoll {
   CompletionQueue* queue = nullptr;
   std::span<ibv_wc> room{};  // what is left of the array
   int taken = 0;
+
+  // The next place of the array, which has one. Its value is not defined.
+  ibv_wc& take() {
+    ibv_wc& next = room.front();
+    room = room.subspan(1);
+    ++taken;
+    return next;
+  }
 };
 
 // An object that may complete into a queue: a queue pair. An application thread that polls the
@@ -173,10 +181,34 @@ class CompletionQueue : public KeptMemory {
   bool push(const Delivery& delivery, std::uint64_t trace = 0);
   // The same for several, all of which go into this queue, under one lock.
   bool push(std::span<const Completed> run);
+  // Adds a success where that takes no more than a place in the ring, which `fill` is called with.
+  // False, and nothing has happened: where the ring is full, or the queue is armed or has notes.
+  template <typename Fill>
+  [[nodiscard]] bool push_plainly(Fill fill) {
+    const std::lock_guard lock(mutex_);
+    const std::size_t count = count_.load(std::memory_order_relaxed);
+    if (count == ring_.size() || is_armed() || !notes_.empty()) return false;
+    const std::size_t at = head_ + count;
+    fill(ring_[at >= ring_.size() ? at - ring_.size() : at]);
+    count_.store(count + 1, std::memory_order_relaxed);
+    ++counters_.completions[IBV_WC_SUCCESS];
+    return true;
+  }
   // Puts the first of them, all of which go into this queue, into the array of the thread that
   // polls it, and returns how many. The others are to be pushed. The caller is that thread, and
   // holds the lock of the queue pair.
   [[nodiscard]] std::size_t deliver(std::span<const Completed> run, DirectPoll& poll);
+  // Whether deliver() may put successes there: what is in the ring was completed before, a queue
+  // that is armed raises an event, and stamps show how long a completion was in the queue. Looks at
+  // them without mutex_: a program that arms while it polls has no order between the two.
+  [[nodiscard]] bool delivers() const {
+    return count_.load(std::memory_order_relaxed) == 0 && !is_armed() && !extras_.stamps;
+  }
+  // So many were put there.
+  void note_delivered(std::size_t count) {
+    looks_.delivered.store(looks_.delivered.load(std::memory_order_relaxed) + count,
+                           std::memory_order_relaxed);
+  }
   // As push() to a queue that is full.
   bool lose(const Delivery& delivery);
   // In the child after fork(2), with no other thread.

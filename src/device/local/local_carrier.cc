@@ -121,6 +121,24 @@ int LocalCarrier::post(const SendRequest& request, QueuePairLock& lock) {
   return 0;
 }
 
+// Both ends have left TCP, and nothing ends the connection.
+bool LocalCarrier::settled() const {
+  return link_ && end_.reason == EndReason::none && closing_.end_ns == 0 && confirmed_ &&
+         !peer_gone_ &&
+         link_->connection.own().end.load(std::memory_order_acquire) == inbox::End::none;
+}
+
+bool LocalCarrier::post_promptly(const ibv_send_wr& request, bool signaled,
+                                 const QueuePairLock& /*lock*/) {
+  if (!settled() || socket_ || !parts_.waiting.empty() ||
+      !link_->requester.post_promptly(request, signaled)) {
+    return false;
+  }
+  gathering_.look(parts_.completions.send_slots().taken());
+  gathering_.add_alone();
+  return true;
+}
+
 // One system call places several Writes for little more than one of them. They are executed by the
 // program's next poll; where that does not come, by the progress thread.
 void LocalCarrier::posted(QueuePairLock& lock) {
@@ -229,20 +247,16 @@ void LocalCarrier::drive(Occasion occasion, QueuePairLock& lock) {
 }
 
 // Nearly all polls of a receiver that waits: a look at its inbox is all that they cost.
-bool LocalCarrier::finds_nothing(const QueuePairLock& /*lock*/) {
-  if (!link_ || !link_->requester.idle() || !link_->connection.reader().is_empty()) return false;
-  const bool settled =
-      end_.reason == EndReason::none && closing_.end_ns == 0 && confirmed_ && !peer_gone_;
-  if (!settled || link_->connection.own().end.load(std::memory_order_acquire) != inbox::End::none) {
-    return false;
-  }
+bool LocalCarrier::poll_promptly(DirectPoll* poll, const QueuePairLock& /*lock*/) {
+  if (!settled() || !link_->requester.idle()) return false;
   // Without a progress thread only drive() notices a peer that was killed, now and then.
   if (driver_.engine.mode() == ProgressMode::manual) {
     if ((polls_ + 1) % look_every == 0) return false;
     ++polls_;
   }
   gathering_.polled();
-  return true;
+  if (link_->connection.reader().is_empty()) return true;
+  return poll && link_->responder.take_promptly(*poll);
 }
 
 // Messages before the end of the connection count, so they are taken first.

@@ -52,11 +52,13 @@ class LocalCarrier : public Carrier {
   [[nodiscard]] bool takes_requests(const QueuePairLock& lock) const final;
   [[nodiscard]] bool takes_send_immediate(const QueuePairLock& lock) const final;
   int post(const SendRequest& request, QueuePairLock& lock) override;
+  [[nodiscard]] bool post_promptly(const ibv_send_wr& request, bool signaled,
+                                   const QueuePairLock& lock) override;
   void advance(QueuePairLock& lock) override;
   void posted(QueuePairLock& lock) override;
   void receives_posted(QueuePairLock& lock) final;
   void drive(Occasion occasion, QueuePairLock& lock) override;
-  [[nodiscard]] bool finds_nothing(const QueuePairLock& lock) override;
+  [[nodiscard]] bool poll_promptly(DirectPoll* poll, const QueuePairLock& lock) override;
   void note_steady_polling(const QueuePairLock& lock) final {
     if (stream_ && !agreeing()) stream_->note_steady_polling(lock);
   }
@@ -113,6 +115,7 @@ class LocalCarrier : public Carrier {
   // A disconnection waits for the end of the agreement.
   [[nodiscard]] bool put_off() const { return agreeing() && closing_.end_ns != 0; }
   [[nodiscard]] std::uint64_t retry_timer_ns() const;
+  [[nodiscard]] bool settled() const;
   void drive_agreement(Occasion occasion, QueuePairLock& lock);
   void execute();
   void watch_gathering();

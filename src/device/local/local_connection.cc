@@ -74,19 +74,17 @@ iwarp::LocalSlice LocalConnection::peer_slice(std::uint64_t number, std::uint32_
   return copy;
 }
 
-// The message is visible before the flag is read, and the peer sets the flag before it looks for
-// messages a last time: one of the two notices the other.
 bool LocalConnection::push(const inbox::MessageHeader& header, std::span<const iovec> payload) {
   if (!writer_.push(header, payload)) return false;
-  auto& armed = peer_at_->armed;
-  const inbox::Armed now = armed.load(std::memory_order_seq_cst);
-  // The peer polls, or was woken already: no system call.
-  if (now == inbox::Armed::no) return true;
-  const bool counts = now == inbox::Armed::any || (header.flags & inbox::flag_solicited) != 0 ||
+  announce(header);
+  return true;
+}
+
+void LocalConnection::announce_to(inbox::Armed armed, const inbox::MessageHeader& header) {
+  const bool counts = armed == inbox::Armed::any || (header.flags & inbox::flag_solicited) != 0 ||
                       header.kind >= inbox::Kind::request;
   // Only one of several messages wakes the peer.
-  if (counts && armed.exchange(inbox::Armed::no) != inbox::Armed::no) wake();
-  return true;
+  if (counts && peer_at_->armed.exchange(inbox::Armed::no) != inbox::Armed::no) wake();
 }
 
 void LocalConnection::report_end(inbox::End end) {

@@ -72,6 +72,12 @@ class LocalConnection {
   [[nodiscard]] bool has_room(std::size_t payload_bytes) { return writer_.has_room(payload_bytes); }
   // Publishes a message, and wakes the peer if it has armed for it. has_room() was true.
   [[nodiscard]] bool push(const inbox::MessageHeader& header, std::span<const iovec> payload);
+  // The same for a payload of at most inbox::first_payload_bytes.
+  [[nodiscard]] bool push_short(const inbox::MessageHeader& header, const void* payload) {
+    if (!writer_.push_short(header, payload, header.length_bytes)) return false;
+    announce(header);
+    return true;
+  }
   void wake() { wire_->wake(); }
 
   // Reports the end of the connection to the peer.
@@ -84,6 +90,14 @@ class LocalConnection {
   void abandon_after_fork();
 
  private:
+  // The message is visible before the flag is read, and the peer sets the flag before it looks for
+  // messages a last time: one of the two notices the other.
+  void announce(const inbox::MessageHeader& header) {
+    const inbox::Armed armed = peer_at_->armed.load(std::memory_order_seq_cst);
+    // The peer polls, or was woken already: no system call.
+    if (armed != inbox::Armed::no) announce_to(armed, header);
+  }
+  void announce_to(inbox::Armed armed, const inbox::MessageHeader& header);
   std::uint32_t look_at_peer() {
     const std::uint32_t open = peer_at_->open.load(std::memory_order_acquire);
     if (open != 0 && !peer_matches_) peer_matches_ = peer_at_->receives.matched != 0;

@@ -1,4 +1,4 @@
-// Class LocalRequester: this file and local_requester_peer.cc.
+// Class LocalRequester: this file, local_requester_peer.cc and local_requester_prompt.cc.
 #include "device/local/local_requester.h"
 
 #include <algorithm>
@@ -419,29 +419,6 @@ GrantView::Found LocalRequester::look_up(const WorkRequest& work, std::uint32_t 
                                        .length_bytes = length_bytes_,
                                        .needed = right},
                                       known_);
-}
-
-// The shortest way of a Write, where the last region was memory that both processes map. False: it
-// goes the usual way, from its beginning; a part of it may have been placed.
-bool LocalRequester::write_mapped(const WorkRequest& work) {
-  if (work.operation != Operation::write || known_.stag != work.rkey || !known_.file.valid() ||
-      !idle() || failure_ || !connection_.peer_takes_requests() || !gather(work) ||
-      length_bytes_ == 0) {
-    return false;
-  }
-  const auto found = look_up(work, IBV_ACCESS_REMOTE_WRITE);
-  const std::uint32_t granted = connection_.peer().access.load(std::memory_order_relaxed);
-  if (!found.known || found.fault != Fault::none || (granted & IBV_ACCESS_REMOTE_WRITE) == 0) {
-    return false;
-  }
-  std::byte* const at = mapped_.find(found);
-  if (!at) return false;
-  const auto result = mapped_.write(found, at, local_);
-  if (result == MappedAccess::Result::withdrawn) known_ = {};
-  if (result != MappedAccess::Result::done) return false;
-  counts_.add(found, RemoteRight::write, length_bytes_);
-  (void)complete(work, Status::success);
-  return true;
 }
 
 // A Write to memory that is mapped here needs no system call, so it shares none.

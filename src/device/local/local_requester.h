@@ -39,6 +39,10 @@ class LocalRequester {
   // Executes the request, or keeps it with a copy of its inline data. The caller has checked it
   // with iwarp::Requester::acceptable(). `more`: a Write may wait for others, until advance().
   void post(const iwarp::WorkRequest& work, bool more);
+  // The shortest way of a small Send, or of a Write to memory that both processes map, that nothing
+  // holds up, and that needs no advance(). False: it goes the usual way, from its beginning. The
+  // caller has checked that it has one piece.
+  [[nodiscard]] bool post_promptly(const ibv_send_wr& request, bool signaled);
   // Whether requests wait that advance() may execute.
   [[nodiscard]] bool waits() const { return !pending_.empty() && !reply_awaited_ && !failure_; }
   // Executes what can be executed by now, and ends what the requests of a list share. A post() that
@@ -118,6 +122,9 @@ class LocalRequester {
   void withdraw(std::uint64_t first, std::uint64_t last);
   [[nodiscard]] bool add_local(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome execute_send(const iwarp::WorkRequest& work);
+  [[nodiscard]] bool send_promptly(const ibv_send_wr& request);
+  [[nodiscard]] bool write_promptly(const ibv_send_wr& request);
+  [[nodiscard]] const void* readable(const ibv_send_wr& request);
   [[nodiscard]] Outcome send_to_match(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome send_to_fetch(const iwarp::WorkRequest& work);
   [[nodiscard]] bool may_follow(const iwarp::WorkRequest& work);
@@ -130,6 +137,12 @@ class LocalRequester {
   [[nodiscard]] Outcome access_directly(const iwarp::WorkRequest& work, std::uint32_t right);
   [[nodiscard]] GrantView::Found look_up(const iwarp::WorkRequest& work, std::uint32_t right);
   [[nodiscard]] bool write_mapped(const iwarp::WorkRequest& work);
+  // Whether the last region has this STag, and is memory of a file.
+  [[nodiscard]] bool is_last_mapped(std::uint32_t stag) const {
+    return known_.stag == stag && known_.file.valid();
+  }
+  [[nodiscard]] bool place_mapped(std::uint32_t stag, std::uint64_t offset,
+                                  std::span<const iovec> here);
   [[nodiscard]] bool is_mapped(const iwarp::WorkRequest& work);
   [[nodiscard]] int transfer(const GrantView::Found& found, iwarp::RemoteRight right);
   [[nodiscard]] Outcome execute_atomic(const iwarp::WorkRequest& work);

@@ -19,6 +19,8 @@ using iwarp::Status;
 
 // As many as a requester sends: see LocalRequester::request_access().
 constexpr std::size_t most_pieces = 64;
+// See LocalResponder::look_for_waiting_peer().
+constexpr std::uint64_t slots_between_looks = inbox::slots / 2;
 
 // The right that the peer needs, by the kind of access (ibv_reg_mr(3)).
 iwarp::RemoteRight right_of(Operation operation) {
@@ -120,13 +122,53 @@ bool LocalResponder::drain() {
   return taken < most;
 }
 
+// As drain() with everything as it nearly always is, and with completions that nothing but the poll
+// waits for. At most as many messages as the ring has places.
+bool LocalResponder::take_promptly(DirectPoll& poll) {
+  const bool usual = !failure_ && !halted_ && !starving_ && !parts_.receives.shared();
+  if (!usual || !parts_.delivers_to(poll)) return false;
+  RingReader& reader = connection_.reader();
+  for (std::size_t left = std::min<std::size_t>(poll.room.size(), inbox::slots); left > 0; --left) {
+    if (!take_short(poll)) return false;
+    if (!reader.is_empty()) continue;
+    if (slots_since_look_ >= slots_between_looks) look_for_waiting_peer();
+    return true;
+  }
+  return false;
+}
+
+// As take_send(). What it does not allow is left to that function, which repeats the checks.
+bool LocalResponder::take_short(DirectPoll& poll) {
+  RingReader& reader = connection_.reader();
+  inbox::MessageHeader header;
+  if (!reader.look_at_short(header) || header.length_bytes == 0 ||
+      (header.flags & ~(inbox::flag_solicited | inbox::flag_immediate)) != 0) {
+    return false;
+  }
+  const ReceiveRing& receives = parts_.receives.own();
+  const std::uint64_t number = receives.first();
+  if (number == receives.last()) return false;
+  const auto slices = receives.slices_of(number);
+  if (slices.size() != 1 || header.length_bytes > slices.front().length_bytes) return false;
+  const iwarp::Memory memory = parts_.memory.local_memory(slices.front(), true);
+  if (memory.fault != Fault::none || !reader.copy(0, {memory.at, header.length_bytes})) {
+    return false;
+  }
+  parts_.deliver_oldest(
+      poll, header.length_bytes,
+      (header.flags & inbox::flag_immediate) != 0 ? &header.immediate_be : nullptr);
+  reader.done(header);
+  ++slots_since_look_;
+  return true;
+}
+
 // A peer that waits for room has filled nearly all slots since the last look here, so there are
 // many left to be taken, and another look will come. One that waits until messages to a shared
 // queue are taken may wait for the last of them.
 void LocalResponder::look_for_waiting_peer() {
-  static_assert(inbox::slots / 2 + RingWriter::slots_for(inbox::matched_inline_bytes) <
+  static_assert(slots_between_looks + RingWriter::slots_for(inbox::matched_inline_bytes) <
                 inbox::slots);
-  if (!parts_.receives.shared() && slots_since_look_ < inbox::slots / 2) return;
+  if (!parts_.receives.shared() && slots_since_look_ < slots_between_looks) return;
   slots_since_look_ = 0;
   // Not a load: that could be carried out before the store of what was consumed is visible, and the
   // peer would wait for ever.

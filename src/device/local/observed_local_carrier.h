@@ -28,7 +28,13 @@ class ObservedLocalCarrier final : public LocalCarrier {
   void advance(QueuePairLock& lock) override;
   void posted(QueuePairLock& lock) override;
   void drive(Occasion occasion, QueuePairLock& lock) override;
-  [[nodiscard]] bool finds_nothing(const QueuePairLock& /*lock*/) override { return false; }
+  [[nodiscard]] bool poll_promptly(DirectPoll* /*poll*/, const QueuePairLock& /*lock*/) override {
+    return false;
+  }
+  [[nodiscard]] bool post_promptly(const ibv_send_wr& /*request*/, bool /*signaled*/,
+                                   const QueuePairLock& /*lock*/) override {
+    return false;
+  }
   void disconnect(QueuePairLock& lock) override;
   void flush(QueuePairLock& lock) override;
 

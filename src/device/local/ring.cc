@@ -38,11 +38,7 @@ bool load_backwards(std::byte* at, const std::byte* from, std::size_t bytes) {
 
 }  // namespace
 
-bool RingWriter::has_room(std::size_t payload_bytes) {
-  const std::uint64_t needed = produced_ + slots_for(payload_bytes);
-  // The last known value is enough most of the time. The peer's line in the cache is read only
-  // where it is not.
-  if (needed - consumed_ <= inbox::slots) return true;
+bool RingWriter::look_for_room(std::uint64_t needed) {
   consumed_ = peer_.consumed.load(std::memory_order_acquire);
   return needed - consumed_ <= inbox::slots;
 }
@@ -53,7 +49,6 @@ bool RingWriter::has_room(std::size_t payload_bytes) {
 // whether the ring is empty takes the peer's line from its cache, so it is done once for many
 // slots.
 void RingWriter::begin_again(std::uint32_t needed) {
-  if (produced_ < next_look_) return;
   next_look_ = produced_ + few_slots;
   const auto used = static_cast<std::uint32_t>(produced_ % inbox::slots);
   // The message must not cover the slot that says where it is.
@@ -75,15 +70,11 @@ bool RingWriter::push(inbox::MessageHeader header, std::span<const iovec> payloa
   std::size_t bytes = 0;
   for (const auto& piece : payload) bytes += piece.iov_len;
   header.slots = static_cast<std::uint16_t>(slots_for(bytes));
-  begin_again(header.slots);
-  std::size_t offset = 0;
   if (payload.size() == 1 && bytes <= inbox::first_payload_bytes) {
-    std::byte* const at = slot_at(peer_, produced_).data.data() + sizeof header;
-    if (!load_backwards(at, static_cast<const std::byte*>(payload.front().iov_base), bytes)) {
-      return false;
-    }
-    payload = {};
+    return push_short(header, payload.front().iov_base, bytes);
   }
+  choose_place(header.slots);
+  std::size_t offset = 0;
   for (const auto& piece : payload) {
     const auto* from = static_cast<const std::byte*>(piece.iov_base);
     for (std::size_t left = piece.iov_len; left > 0;) {
@@ -100,13 +91,30 @@ bool RingWriter::push(inbox::MessageHeader header, std::span<const iovec> payloa
       left -= part;
     }
   }
+  publish(header);
+  return true;
+}
+
+// The second cache line first: see load_backwards().
+bool RingWriter::push_short(inbox::MessageHeader header, const void* payload, std::size_t bytes) {
+  constexpr std::size_t in_line = inbox::line_bytes - offsetof(Slot, data) - sizeof header;
+  header.slots = 1;
+  choose_place(1);
+  std::byte* const at = slot_at(peer_, produced_).data.data() + sizeof header;
+  const auto* const from = static_cast<const std::byte*>(payload);
+  if (bytes > in_line && !guarded_load(at + in_line, from + in_line, bytes - in_line)) return false;
+  if (!guarded_load(at, from, std::min(bytes, in_line))) return false;
+  publish(header);
+  return true;
+}
+
+void RingWriter::publish(const inbox::MessageHeader& header) {
   Slot& first = slot_at(peer_, produced_);
   std::memcpy(first.data.data(), &header, sizeof header);
   const std::uint64_t stamp = produced_ + 1;
   produced_ += header.slots;
-  // Sequentially consistent, as the flags that are looked at next: LocalConnection::push().
+  // Sequentially consistent, as the flags that are looked at next: LocalConnection::announce().
   first.stamp.store(stamp, std::memory_order_seq_cst);
-  return true;
 }
 
 // A peer that writes one skip after the other does not keep the reader here.
@@ -154,13 +162,6 @@ bool RingReader::copy(std::size_t offset, std::span<std::byte> to) const {
   }
   std::atomic_signal_fence(std::memory_order_seq_cst);
   return true;
-}
-
-void RingReader::done(const inbox::MessageHeader& header) {
-  consumed_ += header.slots;
-  // The writer may use the slots again when it sees this, so everything of the message was read
-  // before.
-  own_.consumed.store(consumed_, std::memory_order_release);
 }
 
 }  // namespace weft::device

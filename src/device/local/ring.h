@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
 
@@ -20,10 +21,18 @@ class RingWriter {
       : peer_(peer), produced_(peer.first_slot), consumed_(produced_) {}
 
   // Whether a message of that much payload fits now.
-  [[nodiscard]] bool has_room(std::size_t payload_bytes);
+  [[nodiscard]] bool has_room(std::size_t payload_bytes) {
+    const std::uint64_t needed = produced_ + slots_for(payload_bytes);
+    // The last known value is enough most of the time. The peer's line in the cache is read only
+    // where it is not.
+    return needed - consumed_ <= inbox::slots || look_for_room(needed);
+  }
   // Publishes a message; has_room() was true for it. Sets header.slots. False, and no message: the
   // payload is memory of the application that is not mapped any more.
   [[nodiscard]] bool push(inbox::MessageHeader header, std::span<const iovec> payload);
+  // The same for a message of one slot, whose payload begins there and has no other part.
+  [[nodiscard]] bool push_short(inbox::MessageHeader header, const void* payload,
+                                std::size_t bytes);
   // How many slots a message takes.
   [[nodiscard]] static constexpr std::uint32_t slots_for(std::size_t payload_bytes) {
     const std::size_t bytes = payload_bytes + sizeof(inbox::MessageHeader);
@@ -36,7 +45,13 @@ class RingWriter {
   static constexpr std::uint32_t few_slots = 64;
 
  private:
+  [[nodiscard]] bool look_for_room(std::uint64_t needed);
+  // Where the next message of so many slots lies may be the beginning of the ring.
+  void choose_place(std::uint32_t needed) {
+    if (produced_ >= next_look_) begin_again(needed);
+  }
   void begin_again(std::uint32_t needed);
+  void publish(const inbox::MessageHeader& header);
 
   inbox::Inbox& peer_;
   std::uint64_t produced_;       // slots
@@ -59,6 +74,14 @@ class RingReader {
     __builtin_prefetch(&first.data[inbox::line_bytes - sizeof first.stamp]);
     return true;
   }
+  // Copies the header of the next message, which is there. False: it is not a Send of one slot, and
+  // next() has to look at it.
+  [[nodiscard]] bool look_at_short(inbox::MessageHeader& header) const {
+    std::memcpy(&header, own_.ring[consumed_ % inbox::slots].data.data(), sizeof header);
+    std::atomic_signal_fence(std::memory_order_seq_cst);  // see look()
+    return header.kind == inbox::Kind::send && header.slots == 1 &&
+           header.length_bytes <= inbox::first_payload_bytes;
+  }
   // The next message. The payload is still in the ring: copy() takes it from there, and done()
   // gives its slots back. Nothing where there is none, or where what is there cannot be a message
   // (then broken() is true).
@@ -69,7 +92,12 @@ class RingReader {
   // Where the message that next() returns begins.
   [[nodiscard]] std::uint64_t position() const { return consumed_; }
   // `header`: as next() returned it.
-  void done(const inbox::MessageHeader& header);
+  void done(const inbox::MessageHeader& header) {
+    consumed_ += header.slots;
+    // The writer may use the slots again when it sees this, so everything of the message was read
+    // before.
+    own_.consumed.store(consumed_, std::memory_order_release);
+  }
   [[nodiscard]] bool broken() const { return broken_; }
 
  private:

@@ -20,6 +20,8 @@
 
 namespace weft::device {
 
+struct DirectPoll;
+
 // One request of ibv_post_send(3), in the terms of the protocol core.
 struct SendRequest {
   iwarp::WorkRequest work;
@@ -62,6 +64,13 @@ class Carrier {
   // Accepts one request, which the face has translated and found a place for: 0, ENOMEM, EINVAL or
   // EOPNOTSUPP. It need not send before advance().
   virtual int post(const SendRequest& request, QueuePairLock& lock) = 0;
+  // The shortest way of a Send or Write of one piece that is the only request of its call, and
+  // needs no posted(). False: it goes the usual way, from its beginning, which decides everything
+  // that is not as it nearly always is. The face is in RTS and has found a place for it.
+  [[nodiscard]] virtual bool post_promptly(const ibv_send_wr& /*request*/, bool /*signaled*/,
+                                           const QueuePairLock& /*lock*/) {
+    return false;
+  }
   // Sends what it can: after a change of state, and where no other member is more exact.
   virtual void advance(QueuePairLock& lock) = 0;
   // The end of a call that has posted. As advance(), but requests may wait for those of the next
@@ -71,9 +80,12 @@ class Carrier {
   virtual void receives_posted(QueuePairLock& lock) = 0;
   // Moves what has come in and, where that raised answers, what goes out.
   virtual void drive(Occasion occasion, QueuePairLock& lock) = 0;
-  // A poll of the program: true where drive() would find nothing and change nothing. Carriers that
-  // cannot tell for less than it costs do not.
-  [[nodiscard]] virtual bool finds_nothing(const QueuePairLock& /*lock*/) { return false; }
+  // A poll of the program, whose thread takes successes by `poll` if that is not null. The shortest
+  // way of drive() where there is nothing, or no more than what goes straight there. False: drive()
+  // is to be called; some may have been taken. Carriers for which it is not cheaper do nothing.
+  [[nodiscard]] virtual bool poll_promptly(DirectPoll* /*poll*/, const QueuePairLock& /*lock*/) {
+    return false;
+  }
   // An application thread polls the queue pair steadily: see Engine::leave(). Called again when the
   // engine has to watch it meanwhile.
   virtual void note_steady_polling(const QueuePairLock& /*lock*/) {}

@@ -104,6 +104,28 @@ void Completions::add_send(const iwarp::SendCompletion& completion) {
   }
 }
 
+void Completions::complete_send(ibv_wc_opcode opcode, std::uint64_t wr_id,
+                                std::uint32_t length_bytes, std::uint32_t covered) {
+  const auto fill = [&](Delivery& delivery) {
+    delivery = {};
+    delivery.slots = &send_slots_;
+    delivery.covered = covered;
+    ibv_wc& wc = delivery.completion;
+    wc.wr_id = wr_id;
+    wc.opcode = opcode;
+    wc.byte_len = length_bytes;
+    wc.qp_num = qp_.qp_num;
+  };
+  if (send_queue_->push_plainly(fill)) {
+    ++counters_.send_completions[IBV_WC_SUCCESS];
+    return;
+  }
+  Completed& collected = pending_.emplace_back();
+  fill(collected.delivery);
+  collected.into = send_queue_;
+  filled_ = true;
+}
+
 // `from_write` is a Write with immediate: its payload is at the address of the Write, and the
 // receive's own buffers are untouched.
 ibv_wc& Completions::add_receive(const iwarp::ReceiveCompletion& completion, QueueSlots& slots,
@@ -132,6 +154,24 @@ ibv_wc& Completions::add_receive(const iwarp::ReceiveCompletion& completion, Que
     wc.invalidated_rkey = completion.invalidated_rkey;
   }
   return wc;
+}
+
+void Completions::deliver_receive(DirectPoll& poll, std::uint64_t wr_id, std::uint32_t length_bytes,
+                                  const std::uint32_t* immediate_be) {
+  ibv_wc& wc = poll.take();
+  wc = {};
+  wc.wr_id = wr_id;
+  wc.opcode = IBV_WC_RECV;
+  wc.byte_len = length_bytes;
+  wc.qp_num = qp_.qp_num;
+  if (immediate_be) {
+    wc.wc_flags = IBV_WC_WITH_IMM;
+    wc.imm_data = *immediate_be;
+  }
+  receive_queue_->note_delivered(1);
+  ++counters_.receive_completions[IBV_WC_SUCCESS];
+  ++counters_.received.operations;
+  counters_.received.bytes += length_bytes;
 }
 
 void Completions::replace_send_status(std::uint64_t wr_id, ibv_wc_status status) {

@@ -40,6 +40,10 @@ class Completions {
   }
 
   void add_send(const iwarp::SendCompletion& completion);
+  // The success of a request of the send queue, where nothing looks at what is published: it is
+  // visible at once, or collected as by add_send() where that takes more than a place in the queue.
+  void complete_send(ibv_wc_opcode opcode, std::uint64_t wr_id, std::uint32_t length_bytes,
+                     std::uint32_t covered);
   // The request with this id, which is posted next, is going to fail; its completion will show
   // `status`. The first one counts until it is used or given up: a connection has no second
   // failure.
@@ -53,6 +57,16 @@ class Completions {
   // datagram). The reference is good until the next call.
   ibv_wc& add_receive(const iwarp::ReceiveCompletion& completion, QueueSlots& slots,
                       CompletionQueue* into = nullptr);
+
+  // Whether deliver_receive() may be called: nothing is collected, and the poll is one of the queue
+  // of receives.
+  [[nodiscard]] bool delivers_to(const DirectPoll& poll) const {
+    return poll.queue == receive_queue_ && empty() && receive_queue_->delivers();
+  }
+  // The success of the receive of a Send, straight into the array of the poll, which has room.
+  // `immediate_be`: null: none. The place of the receive is for the caller to give back.
+  void deliver_receive(DirectPoll& poll, std::uint64_t wr_id, std::uint32_t length_bytes,
+                       const std::uint32_t* immediate_be);
 
   enum class Published : std::uint8_t {
     all,

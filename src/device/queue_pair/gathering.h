@@ -40,6 +40,8 @@ class Gathering {
 
   // A request with so much payload was posted.
   void add(std::uint64_t bytes) { bytes_ += bytes; }
+  // A request was posted that never waits, and that no other waits for.
+  void add_alone() { posts_ = std::min(posts_ + 1, eager_posts + 1); }
   // Whether may_wait() can be true after the next request.
   [[nodiscard]] bool possible() const { return polls_ && posts_ >= eager_posts; }
   // At the end of a call that posts: whether what it has posted may wait. Otherwise it leaves now,

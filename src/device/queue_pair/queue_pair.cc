@@ -427,16 +427,20 @@ void QueuePair::drive_inline(DirectPoll* poll) {
   {
     // Another thread that has the lock drives already; the next poll finds what it brings in.
     QueuePairLock lock(mutex_, std::try_to_lock);
-    if (!lock.owns()) return;
+    if (!lock.owns() || (carrier_ && carrier_->poll_promptly(poll, lock))) return;
     // Engine::poll() may call this queue pair, so it is called after the lock is released.
-    if (carrier_ && carrier_->finds_nothing(lock)) return;
-    waits = !carrier_ && search_.pairing();
-    if (carrier_) carrier_->drive(Occasion::polled, lock);
-    settle(lock, poll);
+    waits = drive_for_poll(lock, poll);
   }
-  // Without a progress thread only this brings about the connection.
-  Engine& engine = context().engine();
-  if (waits && engine.mode() == ProgressMode::manual) engine.poll();
+  if (waits) context().engine().poll();
+}
+
+// Returns whether only the engine's poll() brings about the connection, because there is no
+// progress thread. Not inline: most polls do not come here, and need fewer registers.
+[[gnu::noinline]] bool QueuePair::drive_for_poll(QueuePairLock& lock, DirectPoll* poll) {
+  const bool waits = !carrier_ && search_.pairing();
+  if (carrier_) carrier_->drive(Occasion::polled, lock);
+  settle(lock, poll);
+  return waits && context().engine().mode() == ProgressMode::manual;
 }
 
 void QueuePair::note_steady_polling() {

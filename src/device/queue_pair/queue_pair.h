@@ -189,8 +189,10 @@ class QueuePair final : public Pollable,
   void publish(QueuePairLock& lock, DirectPoll* poll);
   void drive(Occasion occasion);
   void drive_inline(DirectPoll* poll);
+  [[nodiscard]] bool drive_for_poll(QueuePairLock& lock, DirectPoll* poll);
 
   // Posting
+  [[nodiscard]] bool post_promptly(const ibv_send_wr& request, const QueuePairLock& lock);
   int post_one(const ibv_send_wr& request, QueuePairLock& lock);
   int accept_one(const ibv_send_wr& given, QueuePairLock& lock);
   int accept(const SendRequest& request, QueuePairLock& lock);

@@ -64,6 +64,17 @@ struct QueuePairParts {
   // Completes a request that posting has accepted.
   void complete(const iwarp::SendCompletion& completion);
   void complete_receive(const iwarp::ReceiveCompletion& completion);
+  // Whether successes of receives of the own queue may go straight into the array of a poll:
+  // nothing looks at them, nothing is completed before them, and no event reports their arrival.
+  [[nodiscard]] bool delivers_to(const DirectPoll& poll) const {
+    return !observation && !destroyed && qp.state == IBV_QPS_RTS && completions.delivers_to(poll);
+  }
+  // Completes the oldest receive of the own queue like this. `immediate_be`: null: none.
+  void deliver_oldest(DirectPoll& poll, std::uint32_t length_bytes,
+                      const std::uint32_t* immediate_be) {
+    completions.deliver_receive(poll, receives.own_oldest_id(), length_bytes, immediate_be);
+    receives.drop_own_oldest();
+  }
   // Takes the next receive; see Receives::take().
   bool take_receive(iwarp::ReceiveRequest& request, bool waits);
   // The peer's requests belong to this shared receive queue from here on: see iwarp::Host.

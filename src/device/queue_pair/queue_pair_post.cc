@@ -43,6 +43,9 @@ int QueuePair::post_send(ibv_send_wr* request, ibv_send_wr** bad) {
   int failed = 0;
   if (parts_.observation) [[unlikely]] {
     failed = post_observed_list(request, bad, lock);
+  } else if (request && !request->next && post_promptly(*request, lock)) {
+    if (!parts_.settled()) settle(lock);
+    return 0;
   } else {
     failed = post_each(request, bad, [&](const ibv_send_wr& one) { return post_one(one, lock); });
   }
@@ -50,6 +53,27 @@ int QueuePair::post_send(ibv_send_wr* request, ibv_send_wr** bad) {
   posted(lock);
   settle(lock);
   return failed;
+}
+
+// One Send or Write of a queue pair that has a peer on the same host, as it nearly always is: the
+// checks of accept_one(), which decides about everything that they do not allow. A carrier that
+// takes the request belongs to a queue pair of type RC.
+bool QueuePair::post_promptly(const ibv_send_wr& request, const QueuePairLock& lock) {
+  QueueSlots& slots = parts_.completions.send_slots();
+  const bool sends = request.opcode == IBV_WR_SEND;
+  if (!(sends || request.opcode == IBV_WR_RDMA_WRITE) || request.num_sge != 1 || !carrier_ ||
+      handle_.qp.state != IBV_QPS_RTS || !parts_.settled() || parts_.destroyed || slots.full()) {
+    return false;
+  }
+  slots.take();  // before another thread can poll its completion
+  const bool signaled = signal_all_ || (request.send_flags & IBV_SEND_SIGNALED) != 0;
+  if (!carrier_->post_promptly(request, signaled, lock)) {
+    slots.give_back_locked(1);
+    return false;
+  }
+  QueuePairCounters& counters = parts_.completions.counters();
+  add_list(sends ? counters.sends : counters.writes, request.sg_list, 1);
+  return true;
 }
 
 // Two passes: every request is checked against the state of the queue before the first one is

@@ -53,6 +53,13 @@ class ReceiveRing {
     const std::size_t at = place_of(number);
     return {slices_.data() + at * slices_per_request_, slice_counts_[at]};
   }
+  [[nodiscard]] std::uint64_t id_of(std::uint64_t number) const { return ids_[place_of(number)]; }
+  // The oldest receive, which exists, was used where it lies, and has completed: gives its place
+  // back as well.
+  void drop_oldest() {
+    ++head_;
+    slots_.give_back_locked(1);
+  }
   // 0, or EINVAL where what is posted and not yet done with would not fit.
   int resize(std::uint32_t requests);
 

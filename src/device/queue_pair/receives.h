@@ -41,6 +41,10 @@ class Receives {
     if (shared) return shared->take(request, waits ? &waiter_ : nullptr);
     return own_.take(request);
   }
+  // The oldest receive of the own queue, which exists and was used where it lies: its place is
+  // given back here.
+  [[nodiscard]] std::uint64_t own_oldest_id() const { return own_.id_of(own_.first()); }
+  void drop_own_oldest() { own_.drop_oldest(); }
   // Takes the oldest receive of the own queue, to flush it.
   bool take_own(iwarp::ReceiveRequest& request) { return own_.take(request); }
   void clear() { own_.clear(); }
