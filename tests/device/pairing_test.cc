@@ -271,6 +271,7 @@ std::unique_ptr<Device> make_device_without_thread() {
   Settings settings;
   settings.address = "127.0.0.1";
   settings.progress = ProgressMode::manual;
+  settings.min_retry_time_ns = 100'000'000;
   settings.same_host = SameHost::off;
   auto made = Device::create(settings);
   if (!made) throw std::runtime_error(made.error());
@@ -304,6 +305,21 @@ TEST(ManyPairs, AreNotTakenForAFlood) {
   }
   EXPECT_EQ(done, pairs);
   EXPECT_EQ(left->refusals().evicted + right->refusals().evicted, 0U);
+}
+
+// A process that had no processor has not asked its peer, so it cannot know that it is silent.
+TEST(UnservedPairs, DoNotCountTheTimeInWhichTheirProcessStoodStill) {
+  const auto device = make_device_without_thread();
+  RawEnd a(*device);
+  RawEnd b(*device);
+  a.connect_briefly(b);
+  b.connect_briefly(a);
+  ASSERT_EQ(a.write(1, {}, 0, 0), 0);
+  ASSERT_EQ(b.write(2, {}, 0, 0), 0);
+  // Nothing makes progress meanwhile.
+  std::this_thread::sleep_for(2 * std::chrono::nanoseconds(device->settings().min_retry_time_ns));
+  EXPECT_EQ(a.await().status, IBV_WC_SUCCESS);
+  EXPECT_EQ(b.await().status, IBV_WC_SUCCESS);
 }
 
 TEST_F(Pairs, StatesAndAttributesAreThoseOfInfiniBand) {

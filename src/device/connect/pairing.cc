@@ -262,6 +262,15 @@ void Pairing::try_again(std::uint64_t pause_ns) {
   device_.engine().call_at(std::min(next_attempt_ns_, end_ns), shared_from_this());
 }
 
+// With the lock held. What kept this process from making its next attempt in time is not the
+// peer's silence: it had no processor, was stopped, or makes progress in its own calls only.
+void Pairing::forgive_own_lateness(std::uint64_t now_ns) {
+  // An attempt that a rule of faults holds back is late on purpose.
+  const std::uint64_t due_ns = std::max({next_attempt_ns_, hidden_until_ns_, waiting_since_ns_});
+  if (phase_ != Phase::idle || waiting_since_ns_ == 0 || now_ns <= due_ns) return;
+  if (due_ns < end_of_retries_ns()) waiting_since_ns_ += now_ns - due_ns;
+}
+
 std::uint64_t Pairing::end_of_retries_ns() const {
   const bool bounded = waiting_since_ns_ != 0 && retry_time_ns_ != 0;
   return bounded ? waiting_since_ns_ + retry_time_ns_ : UINT64_MAX;
@@ -272,6 +281,7 @@ void Pairing::on_deadline() {
   const std::uint64_t now = sys::now_ns();
   // An attempt that is under way may still succeed.
   if (phase_ != Phase::idle && phase_ != Phase::lost) return;
+  forgive_own_lateness(now);
   if (now >= end_of_retries_ns()) {
     phase_ = Phase::over;
     waiting_since_ns_ = 0;

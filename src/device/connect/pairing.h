@@ -114,6 +114,7 @@ class Pairing final : public Pollable, public std::enable_shared_from_this<Pairi
   [[nodiscard]] bool yields_on(std::uint64_t now_ns);
   void try_again(std::uint64_t pause_ns);
   void expect_no_more();
+  void forgive_own_lateness(std::uint64_t now_ns);
   [[nodiscard]] std::uint64_t end_of_retries_ns() const;
   void look_for_fault();
 
