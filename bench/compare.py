@@ -426,16 +426,25 @@ def write_page(page, stored):
     if BEGIN not in text or END not in text:
         raise SystemExit(f"compare.py: {page} lacks '{BEGIN.strip()}' and '{END.strip()}'")
     machine = stored["machine"]
+    # What decides how fast a CRC is; older results do not have it.
+    extensions = "".join(f", {name}" for name in machine.get("extensions", []))
     said = (f"Measured with `./dev bench` on {machine['processors']} processors "
-            f"({machine['model']}, Linux {machine['kernel']}), {stored['rounds']} rounds, "
-            f"medians:\n\n")
+            f"({machine['model']}{extensions}, Linux {machine['kernel']}), "
+            f"{stored['rounds']} rounds, medians:\n\n")
     before, rest = text.split(BEGIN, 1)
     page.write_text(before + BEGIN + said + table(stored["rows"]) + END + rest.split(END, 1)[1])
 
 
+_EXTENSIONS = {"avx512f": "AVX-512", "vpclmulqdq": "VPCLMULQDQ", "avx2": "AVX2"}
+
+
 def machine():
-    models = re.findall(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.M)
+    described = Path("/proc/cpuinfo").read_text()
+    models = re.findall(r"^model name\s*:\s*(.*)$", described, re.M)
+    flags = re.search(r"^flags\s*:\s*(.*)$", described, re.M)
+    present = set(flags[1].split()) if flags else set()
     return {"processors": os.cpu_count(), "model": models[0] if models else platform.machine(),
+            "extensions": [name for flag, name in _EXTENSIONS.items() if flag in present],
             "kernel": platform.release()}
 
 
