@@ -40,8 +40,27 @@ def send(msn, payload=b"s" * 8):
     return fpdu(untagged(0, msn, 0, payload))
 
 
+def hold_slot(number):
+    """The port behind a queue pair number, at which nobody listens as long as this socket exists.
+
+    The target dials the attacker's number: another program that happened to have its slot would
+    keep it waiting, and a peer that the target asks cannot ask as well.
+    """
+    end = time.monotonic() + harness.WAIT_S
+    while True:
+        held = socket.socket()
+        try:
+            held.bind((_HOST, _FIRST_PORT + (number >> _SLOT_BITS)))
+            return held
+        except OSError as error:
+            held.close()
+            need(time.monotonic() < end, f"the slot of {number:#x} stays taken: {error}")
+            time.sleep(0.1)
+
+
 class Target:
     def __init__(self, stage, options=()):
+        self._slot = hold_slot(_OURS)
         self.side = stage.start("target", harness.companion("hostile_pairs_target"), say=True,
                                 options=options, env={"WEFT_ADDR": _HOST})
         found = self.side.expect(r"^datagrams (\d+) (\d+)$")
