@@ -6,8 +6,8 @@
 namespace weft {
 
 // Whether this file of memory has pages of the ordinary size. Others come from a supply that may be
-// used up: whoever has the file can give its pages back (fallocate(2)), seals or not, and the next
-// access to them ends a process with SIGBUS. Thread safe.
+// used up: each process that has the file can give its pages back (fallocate(2)), in spite of
+// seals, and the next access to them ends a process with SIGBUS. Thread safe.
 [[nodiscard]] bool has_ordinary_pages(const struct stat& status);
 
 }  // namespace weft

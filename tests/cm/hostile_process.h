@@ -21,7 +21,7 @@ struct Tally {
   std::atomic<std::uint64_t> changes{0};      // that the program has made in memory that it shares
   std::atomic<std::uint64_t> connections{0};  // that were established
   std::atomic<std::uint64_t> areas{0};        // files of memory that it has found to change
-  std::atomic<std::uint64_t> leaks{0};        // it has got bytes that nobody has granted
+  std::atomic<std::uint64_t> leaks{0};        // bytes that it has read without a grant
 };
 
 // Lies around everything that is granted, and nowhere else.

@@ -199,7 +199,7 @@ TEST(EventQueue, ReportsConnectionsThatExistAtOnce) {
   constexpr std::uint64_t many = 300;
   EventQueue queue;
   Listener listener({test::host(), 0});
-  // Before the thread does it: adapters refuse a request at once where nobody listens.
+  // In the thread it would be too late: adapters refuse a request at once where nobody listens.
   listener.listen();
   auto accepted = std::async(std::launch::async, [&] {
     for (std::uint64_t i = 0; i < many; ++i) {
