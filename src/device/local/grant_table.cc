@@ -144,7 +144,7 @@ bool GrantView::find(std::uint32_t stag, Known& known) const {
                        .iova = load(grant.iova),
                        .base = load(grant.base),
                        .length_bytes = load(grant.length_bytes),
-                       .file = {.descriptor = static_cast<int>(load(grant.file)) - 1,
+                       .file = {.descriptor = static_cast<int>(load(grant.file) - 1),
                                 .inode = load(grant.inode),
                                 .offset_bytes = load(grant.file_offset_bytes)}};
     if (grant.stag.load(std::memory_order_relaxed) != stag ||
