@@ -199,7 +199,7 @@ TEST(EventQueue, ReportsConnectionsThatExistAtOnce) {
   constexpr std::uint64_t many = 300;
   EventQueue queue;
   Listener listener({test::host(), 0});
-  // In the thread it would be too late: adapters refuse a request at once where nobody listens.
+  // Adapters refuse a request at once if no listener exists yet, so the thread would be too late.
   listener.listen();
   auto accepted = std::async(std::launch::async, [&] {
     for (std::uint64_t i = 0; i < many; ++i) {
