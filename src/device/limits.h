@@ -81,6 +81,9 @@ inline constexpr std::uint64_t connect_ns = 30'000'000'000;
 // devices, resolving routes and creating queue pairs takes milliseconds, and some programs rely on
 // that delay: their server closes one listener and then opens the next (perftest -R).
 inline constexpr std::uint64_t refused_ns = 1'000'000'000;
+// The same towards another host. That server may wait for the last bytes of the connection before,
+// and TCP repeats lost ones only after 0.2 to 1.6 s.
+inline constexpr std::uint64_t refused_far_ns = 4'000'000'000;
 inline constexpr std::uint64_t refused_pause_ns = 5'000'000;
 // The same for a queue pair that connects by GID and number; then the attempt is repeated.
 inline constexpr std::uint64_t pairing_connect_ns = 2'000'000'000;

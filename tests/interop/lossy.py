@@ -3,12 +3,14 @@
 Few and large iterations: each round trip takes 4 ms, and each loss halves what TCP dares to send.
 """
 
+import time
+
 import cases
 import harness
 import perftest
 import rdmacm_utils
 from harness import need
-from lossy_link import LossyLink
+from lossy_link import LossyLink, Weather
 
 _WITHIN_S = 110
 
@@ -59,3 +61,23 @@ for _program in perftest.BANDWIDTH:
 for _program in perftest.LATENCY:
     add_perftest(_program, 65536, 50)
     add_perftest(_program, 1 << 20, 50, long=True, version="ipv6", name="lossy_link_ipv6")
+
+
+def early_client(stage):
+    """A server may open its port late because it waits for packets that were lost, as perftest's
+    does for its second port. TCP repeats them after up to 1.6 s, and the client waits as long."""
+    refused_s, count = 1.5, 10
+    with LossyLink(harness.seed(), Weather(loss=0)) as link:
+        both = ["-a", link.places[0].ipv4, "-p", harness.free_port(), "-C", count, "-v", "-V"]
+        client = stage.start("client", "rping", "-c", *both, place=link.places[1])
+        while link.counts()["forwarded"] < 2:
+            need(client.process.poll() is None, "the client ended before it sent anything")
+            time.sleep(0.005)
+        time.sleep(refused_s)  # the client is refused all this time
+        server = stage.start("server", "rping", "-s", *both, place=link.places[0])
+        for side in (client, server):
+            rdmacm_utils.finish_rping(side, _WITHIN_S)
+        rdmacm_utils.need_pings(client, "ping data:", count)
+
+
+cases.add("rping.early_client", early_client)
