@@ -31,6 +31,8 @@ constexpr std::size_t most_outgoing = 64;
 constexpr int looks_at_leaving = 8;
 constexpr std::size_t most_contexts = 16;
 constexpr int messages_per_turn = 64;
+// Between attempts to send a message where the user has too many descriptors under way.
+constexpr std::uint64_t descriptors_pause_ns = 1'000'000;
 // Files of inboxes that the peer may have sent and not given up. One that has as many connections
 // as there are numbers, with 16 in a file, needs half of them.
 constexpr std::size_t most_peer_files = 2048;
@@ -173,15 +175,32 @@ bool ProcessPair::send(const Header& header, Bytes frame, std::span<const int> d
   return true;
 }
 
-void ProcessPair::flush_outgoing() {
+bool ProcessPair::send_first_outgoing() {
+  std::vector<int> descriptors;
+  for (const auto& one : outgoing_.front().descriptors) descriptors.push_back(one.get());
+  if (!channel_.send(outgoing_.front().bytes, descriptors)) return false;
+  outgoing_.pop_front();
+  return true;
+}
+
+// Where the channel has room and takes nothing, the user has too many descriptors in messages that
+// nobody has received (unix(7), ETOOMANYREFS). No event tells when that ends.
+void ProcessPair::flush_outgoing(std::uint32_t events) {
   if (outgoing_.empty()) return;
-  while (!outgoing_.empty()) {
-    std::vector<int> descriptors;
-    for (const auto& one : outgoing_.front().descriptors) descriptors.push_back(one.get());
-    if (!channel_.send(outgoing_.front().bytes, descriptors)) return;
-    outgoing_.pop_front();
+  if (!send_first_outgoing()) {
+    if ((events & EPOLLOUT) == 0) return;
+    device_.engine().change(token_, EPOLLIN);
+    device_.engine().call_at(sys::now_ns() + descriptors_pause_ns, shared_from_this());
+    return;
   }
-  device_.engine().change(token_, EPOLLIN);
+  while (!outgoing_.empty() && send_first_outgoing()) {
+  }
+  device_.engine().change(token_, outgoing_.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT);
+}
+
+void ProcessPair::on_deadline() {
+  const std::lock_guard lock(mutex_);
+  if (!gone()) flush_outgoing(EPOLLOUT);
 }
 
 // Files that the peer has got before are only named.
@@ -252,7 +271,7 @@ PairEnd ProcessPair::dial(const Request& request, std::weak_ptr<Pollable> target
 // One thread at a time, so that messages are handled in their order. Another one that comes
 // meanwhile leaves them to it; what arrives behind its last look is reported by epoll again. So is
 // what a peer has sent that writes as fast as this end reads.
-void ProcessPair::on_ready(std::uint32_t /*events*/) {
+void ProcessPair::on_ready(std::uint32_t events) {
   if (gone() || reading_.test_and_set(std::memory_order_acquire)) return;
   bool open = true;
   for (int i = 0; open && i < messages_per_turn; ++i) {
@@ -262,7 +281,7 @@ void ProcessPair::on_ready(std::uint32_t /*events*/) {
   }
   if (open) {
     const std::lock_guard lock(mutex_);
-    flush_outgoing();
+    flush_outgoing(events);
   }
   call_rung();
   reading_.clear(std::memory_order_release);

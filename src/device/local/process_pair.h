@@ -91,6 +91,7 @@ class ProcessPair final : public Pollable, public std::enable_shared_from_this<P
   [[nodiscard]] PairEnd dial(const Request& request, std::weak_ptr<Pollable> target);
 
   void on_ready(std::uint32_t events) override;
+  void on_deadline() override;
 
  private:
   friend class PairEnd;
@@ -126,7 +127,9 @@ class ProcessPair final : public Pollable, public std::enable_shared_from_this<P
   [[nodiscard]] bool send(const Header& header, Bytes frame, std::span<const int> descriptors);
   [[nodiscard]] bool send_with_files(Header header, Bytes frame, const InboxPlace& own,
                                      Context* context, const SharedFiles& files, int stream);
-  void flush_outgoing();
+  // `events`: what epoll reports of the channel.
+  void flush_outgoing(std::uint32_t events);
+  [[nodiscard]] bool send_first_outgoing();
   [[nodiscard]] InboxPlace map_inbox(const pair_message::InboxName& name, sys::Descriptor file);
 
   // Without the lock.
