@@ -13,6 +13,18 @@
 
 namespace weft::cm {
 
+// Of a request that both ends of a connection may make.
+inline ibv_wr_opcode any_operation(test::Random& random) {
+  constexpr std::array operations{IBV_WR_SEND,
+                                  IBV_WR_SEND_WITH_IMM,
+                                  IBV_WR_RDMA_WRITE,
+                                  IBV_WR_RDMA_WRITE_WITH_IMM,
+                                  IBV_WR_RDMA_READ,
+                                  IBV_WR_ATOMIC_FETCH_AND_ADD,
+                                  IBV_WR_ATOMIC_CMP_AND_SWP};
+  return operations[random.below(operations.size())];
+}
+
 class HostilePair : public CmTest {
  protected:
   HostilePair() { settings_.disconnect.proofs_ns = 1'000'000; }

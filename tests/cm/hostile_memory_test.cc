@@ -44,14 +44,7 @@ class HostileMemory : public HostilePair {
   // What a program does: requests of every kind, to memory that this process grants.
   void post(const rdma_cm_id* id, ibv_srq* queue, test::Random& random) const {
     const auto at = reinterpret_cast<std::uint64_t>(memory_.data());
-    constexpr std::array operations{IBV_WR_SEND,
-                                    IBV_WR_SEND_WITH_IMM,
-                                    IBV_WR_RDMA_WRITE,
-                                    IBV_WR_RDMA_WRITE_WITH_IMM,
-                                    IBV_WR_RDMA_READ,
-                                    IBV_WR_ATOMIC_FETCH_AND_ADD,
-                                    IBV_WR_ATOMIC_CMP_AND_SWP};
-    const ibv_wr_opcode operation = operations[random.below(operations.size())];
+    const ibv_wr_opcode operation = any_operation(random);
     const bool atomic = operation >= IBV_WR_ATOMIC_CMP_AND_SWP;
     ibv_sge piece{at + 8 * random.below(64),
                   static_cast<std::uint32_t>(atomic ? 8 : random.below(3) * random.below(9000)),

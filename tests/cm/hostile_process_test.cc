@@ -206,14 +206,7 @@ class HostileProcess : public HostilePair {
 
   // A request of any kind, to memory that the peer grants, and what has completed.
   void use(const Connection& connection, test::Random& random) const {
-    constexpr std::array operations{IBV_WR_SEND,
-                                    IBV_WR_SEND_WITH_IMM,
-                                    IBV_WR_RDMA_WRITE,
-                                    IBV_WR_RDMA_WRITE_WITH_IMM,
-                                    IBV_WR_RDMA_READ,
-                                    IBV_WR_ATOMIC_FETCH_AND_ADD,
-                                    IBV_WR_ATOMIC_CMP_AND_SWP};
-    const ibv_wr_opcode operation = operations[random.below(operations.size())];
+    const ibv_wr_opcode operation = any_operation(random);
     const bool atomic = operation >= IBV_WR_ATOMIC_CMP_AND_SWP;
     const bool fetches = atomic || operation == IBV_WR_RDMA_READ;
     const auto bytes =
