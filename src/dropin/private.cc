@@ -26,6 +26,12 @@ WEFT_EXPORT void weft_set_descriptor_floor(int first) {
   weft::provider::set_descriptor_floor(first);
 }
 
+// For libweft-node.so, and only there.
+extern "C" void weft_publish_counters();
+WEFT_EXPORT void weft_publish_counters() {
+  weft::provider::Process::publish_counters();
+}
+
 // For libweft-sockets.so, and only there: provider/host_requests.h.
 extern "C" int weft_serve_host(rdma_cm_id* listener, bool serves);
 WEFT_EXPORT int weft_serve_host(rdma_cm_id* listener, bool serves) {

@@ -19,6 +19,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include "interpose/counter_files.h"
+
 #define WEFT_NODE_EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace {
@@ -41,18 +43,6 @@ bool is_in_classes(std::string_view path) {
   return false;
 }
 
-// The folder that stands for /sys: libibverbs knows it. "/sys" where the library is not Weft's.
-const char* tree() {
-  static const char* const found = [] {
-    void* const library = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_LOCAL);
-    using Function = const char*();
-    auto* ask =
-        library ? reinterpret_cast<Function*>(dlsym(library, "ibv_get_sysfs_path")) : nullptr;
-    return ask ? ask() : "/sys";
-  }();
-  return found;
-}
-
 // The path that is used instead of the one that the program has named.
 class Seen {
  public:
@@ -62,7 +52,7 @@ class Seen {
     if (wanted == node) path_ = "/dev/null";
     if (!is_in_classes(wanted)) return;
     const int saved = errno;
-    const std::string_view root = tree();
+    const std::string_view root = weft::interpose::sysfs_tree();
     errno = saved;
     const std::string_view rest = wanted.substr(std::string_view("/sys").size());
     // A path that is too long keeps its own form, and the kernel answers for it.
@@ -77,8 +67,21 @@ class Seen {
   // Valid as long as this object.
   [[nodiscard]] const char* path() const { return path_; }
 
+  // The same for a call that opens the file. What the file has to tell is there then.
+  [[nodiscard]] const char* to_open() {
+    is_counter_ = path_ && weft::interpose::is_counter_file(path_);
+    if (is_counter_) weft::interpose::publish_counters();
+    return path_;
+  }
+  // Returns the descriptor that this call returns, or -1.
+  [[nodiscard]] int opened(int descriptor) const {
+    if (is_counter_) weft::interpose::watch_counter_file(descriptor);
+    return descriptor;
+  }
+
  private:
   const char* path_;
+  bool is_counter_ = false;
   char text_[512];
 };
 
@@ -151,34 +154,43 @@ bool has_mode(int flags) {
     static constinit Next<int(int, int, const char*, void*, int)> next{#name};   \
     return next(version, folder, Seen(path).path(), result, flags);              \
   }
-// access(2) and its relatives, and open(2) without a mode.
+// access(2) and its relatives.
 #define WEFT_NODE_NUMBER(name)                                \
   WEFT_NODE_EXPORT int name(const char*, int);                \
   int name(const char* path, int number) {                    \
     static constinit Next<int(const char*, int)> next{#name}; \
     return next(Seen(path).path(), number);                   \
   }
-#define WEFT_NODE_OPEN(name)                                       \
-  WEFT_NODE_EXPORT int name(const char*, int, ...);                \
-  int name(const char* path, int flags, ...) {                     \
-    static constinit Next<int(const char*, int, ...)> next{#name}; \
-    if (!has_mode(flags)) return next(Seen(path).path(), flags);   \
-    va_list more;                                                  \
-    va_start(more, flags);                                         \
-    const unsigned mode = va_arg(more, unsigned);                  \
-    va_end(more);                                                  \
-    return next(Seen(path).path(), flags, mode);                   \
+#define WEFT_NODE_OPEN_CHECKED(name)                          \
+  WEFT_NODE_EXPORT int name(const char*, int);                \
+  int name(const char* path, int flags) {                     \
+    static constinit Next<int(const char*, int)> next{#name}; \
+    Seen seen(path);                                          \
+    return seen.opened(next(seen.to_open(), flags));          \
   }
-#define WEFT_NODE_OPEN_AT(name)                                          \
-  WEFT_NODE_EXPORT int name(int, const char*, int, ...);                 \
-  int name(int folder, const char* path, int flags, ...) {               \
-    static constinit Next<int(int, const char*, int, ...)> next{#name};  \
-    if (!has_mode(flags)) return next(folder, Seen(path).path(), flags); \
-    va_list more;                                                        \
-    va_start(more, flags);                                               \
-    const unsigned mode = va_arg(more, unsigned);                        \
-    va_end(more);                                                        \
-    return next(folder, Seen(path).path(), flags, mode);                 \
+#define WEFT_NODE_OPEN(name)                                               \
+  WEFT_NODE_EXPORT int name(const char*, int, ...);                        \
+  int name(const char* path, int flags, ...) {                             \
+    static constinit Next<int(const char*, int, ...)> next{#name};         \
+    Seen seen(path);                                                       \
+    if (!has_mode(flags)) return seen.opened(next(seen.to_open(), flags)); \
+    va_list more;                                                          \
+    va_start(more, flags);                                                 \
+    const unsigned mode = va_arg(more, unsigned);                          \
+    va_end(more);                                                          \
+    return next(seen.path(), flags, mode);                                 \
+  }
+#define WEFT_NODE_OPEN_AT(name)                                                    \
+  WEFT_NODE_EXPORT int name(int, const char*, int, ...);                           \
+  int name(int folder, const char* path, int flags, ...) {                         \
+    static constinit Next<int(int, const char*, int, ...)> next{#name};            \
+    Seen seen(path);                                                               \
+    if (!has_mode(flags)) return seen.opened(next(folder, seen.to_open(), flags)); \
+    va_list more;                                                                  \
+    va_start(more, flags);                                                         \
+    const unsigned mode = va_arg(more, unsigned);                                  \
+    va_end(more);                                                                  \
+    return next(folder, seen.path(), flags, mode);                                 \
   }
 
 WEFT_NODE_PATH(stat)
@@ -198,8 +210,8 @@ WEFT_NODE_NUMBER(access)
 WEFT_NODE_NUMBER(eaccess)
 WEFT_NODE_NUMBER(euidaccess)
 // Programs that were built with _FORTIFY_SOURCE call these.
-WEFT_NODE_NUMBER(__open_2)
-WEFT_NODE_NUMBER(__open64_2)
+WEFT_NODE_OPEN_CHECKED(__open_2)
+WEFT_NODE_OPEN_CHECKED(__open64_2)
 WEFT_NODE_OPEN(open)
 WEFT_NODE_OPEN(open64)
 WEFT_NODE_OPEN_AT(openat)
@@ -208,13 +220,15 @@ WEFT_NODE_OPEN_AT(openat64)
 WEFT_NODE_EXPORT int __openat_2(int, const char*, int);
 int __openat_2(int folder, const char* path, int flags) {
   static constinit Next<int(int, const char*, int)> next{"__openat_2"};
-  return next(folder, Seen(path).path(), flags);
+  Seen seen(path);
+  return seen.opened(next(folder, seen.to_open(), flags));
 }
 
 WEFT_NODE_EXPORT int __openat64_2(int, const char*, int);
 int __openat64_2(int folder, const char* path, int flags) {
   static constinit Next<int(int, const char*, int)> next{"__openat64_2"};
-  return next(folder, Seen(path).path(), flags);
+  Seen seen(path);
+  return seen.opened(next(folder, seen.to_open(), flags));
 }
 
 WEFT_NODE_EXPORT int faccessat(int, const char*, int, int);
@@ -258,12 +272,12 @@ WEFT_NODE_DEFINE(int, scandir64, const char* path, void* entries, void* select, 
 
 WEFT_NODE_DEFINE(void*, fopen, const char* path, const char* mode) {
   static constinit Next<void*(const char*, const char*)> next{"fopen"};
-  return next(Seen(path).path(), mode);
+  return next(Seen(path).to_open(), mode);
 }
 
 WEFT_NODE_DEFINE(void*, fopen64, const char* path, const char* mode) {
   static constinit Next<void*(const char*, const char*)> next{"fopen64"};
-  return next(Seen(path).path(), mode);
+  return next(Seen(path).to_open(), mode);
 }
 
 WEFT_NODE_DEFINE(long, readlink, const char* path, char* target, unsigned long bytes) {

@@ -13,6 +13,7 @@
 #include "provider/embedded_parts.h"
 #include "provider/guard.h"
 #include "provider/process.h"
+#include "provider/sysfs_tree.h"
 
 namespace weft::provider {
 namespace {
@@ -94,12 +95,23 @@ void explain_no_device(std::string& why) {
   why = Process::current().why_no_device();
 }
 
+// Counters are those of all processes of the user, and are in files.
+bool is_of_counter(std::string_view path) {
+  return path.find("/counters/") != path.npos || path.find("/hw_counters/") != path.npos;
+}
+
 // Answers for weft0 from the device, because it has no files in sysfs.
 int read_sysfs_file(const char* directory, const char* file, char* text, std::size_t bytes) {
+  constexpr std::string_view system_root = "/sys";
   constexpr std::string_view ours = "/sys/class/infiniband/weft0";
-  const std::string path = std::string(directory) + "/" + file;
+  std::string path = std::string(directory) + "/" + file;
   std::string content;
-  if (!path.starts_with(std::string(ours) + "/")) {
+  const bool is_ours = path.starts_with(std::string(ours) + "/");
+  if (is_ours && is_of_counter(path)) {
+    Process::publish_counters();
+    path.replace(0, system_root.size(), sysfs_folder());
+  }
+  if (!is_ours || is_of_counter(path)) {
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> opened(std::fopen(path.c_str(), "re"),
                                                                  &std::fclose);
     if (!opened) return -1;

@@ -195,6 +195,12 @@ bool Process::is_manual() {
   return settings.progress == device::ProgressMode::manual;
 }
 
+void Process::publish_counters() {
+  const Process* process = existing();
+  SysfsCounters* const counters = process ? process->published_.load() : nullptr;
+  if (counters) counters->publish(SysfsCounters::patient);
+}
+
 device::TraceFile* Process::trace() {
   const Process* process = existing();
   return process ? process->trace_.load() : nullptr;
@@ -240,7 +246,9 @@ void Process::build() {
   // A program of a simulation ends before the process does, and with it what it has.
   if (device_->engine().simulated()) return;
   live_server_ = LiveServer::open(*device_);
-  if (trace_) end_trace_at_exit();
+  sysfs_counters_ = SysfsCounters::begin(*device_);
+  published_ = sysfs_counters_.get();
+  finish_at_exit();
   if (!environment_is_quiet()) log(LogLevel::info, "weft0", start_line(*device_));
   if (const device::DeviceFaults* faults = device_->faults()) {
     log(LogLevel::info, "faults", fault_line(*faults));
@@ -248,29 +256,32 @@ void Process::build() {
   if (device_->link()) begin_link();
 }
 
-// With mutex_ held. A datagram completes when the link has taken it, and a program may exit after
-// its last completion, so what is still on the link leaves then.
+// With mutex_ held.
 void Process::begin_link() {
   log(LogLevel::info, "link",
       "WEFT_LINK slows the network of this program, with seed=" +
           std::to_string(device_->link()->seed()));
+}
+
+// With mutex_ held. Looks the object up at the exit, because a child of fork(2) inherits the
+// function and has a process object of its own, or none.
+void Process::finish_at_exit() {
   static constinit bool registered = false;  // also in the child of a fork
   if (std::exchange(registered, true)) return;
   std::atexit([] {
-    const Process* process = the_process;
-    if (process && process->device_) process->device_->datagrams().send_delayed();
+    Process* const process = the_process;
+    if (process && process->device_) process->finish();
   });
 }
 
-// With mutex_ held. The file is complete at any time; at the exit it is cut to its size.
-void Process::end_trace_at_exit() {
-  static constinit bool registered = false;  // also in the child of a fork
-  if (std::exchange(registered, true)) return;
-  std::atexit([] {
-    const Process* process = the_process;
-    if (process && process->device_ && process->device_->trace())
-      process->device_->trace()->close();
-  });
+// The files of the trace and the counters are right at any time; here they get their last changes.
+// A datagram completes when the link has taken it, and a program may exit after its last
+// completion, so what is still on the link leaves now.
+void Process::finish() {
+  if (device_->link()) device_->datagrams().send_delayed();
+  if (device_->trace()) device_->trace()->close();
+  if (sysfs_counters_) sysfs_counters_->publish(SysfsCounters::patient);
+  if (statistics_) statistics_->write("exit");
 }
 
 // With mutex_ held. A file that cannot be written is reported, and the device works without it.
@@ -282,14 +293,6 @@ void Process::keep_statistics() {
   // Statistics of a program of a simulation are written by the destructor.
   if (device_->engine().simulated()) return;
   statistics_->listen_for_signal();
-  static constinit bool registered = false;  // also in the child of a fork
-  if (std::exchange(registered, true)) return;
-  // Looks the object up at the exit, because a child of fork(2) inherits the function and has a
-  // process object of its own, or none.
-  std::atexit([] {
-    const Process* process = the_process;
-    if (process && process->statistics_) process->statistics_->write("exit");
-  });
 }
 
 void Process::complain(const std::string& sentence) {

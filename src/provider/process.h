@@ -16,6 +16,7 @@
 #include "provider/other_devices.h"
 #include "provider/refusal.h"
 #include "provider/statistics.h"
+#include "provider/sysfs_counters.h"
 #include "weft/device_options.hpp"
 
 namespace weft::provider {
@@ -38,6 +39,10 @@ class Process {
 
   // The engine of the device; null if this process has made no device.
   [[nodiscard]] static device::Engine* engine();
+
+  // The counters below /sys/class/infiniband are up to date then. Nothing happens if this process
+  // has made no device.
+  static void publish_counters();
 
   // The trace of the device; null if this process has none.
   [[nodiscard]] static device::TraceFile* trace();
@@ -77,8 +82,9 @@ class Process {
   [[nodiscard]] bool is_in_use();
   void build();
   void keep_statistics();
-  void end_trace_at_exit();
   void begin_link();
+  void finish_at_exit();
+  void finish();
   void complain(const std::string& sentence);
   static void before_fork();
   static void after_fork_in_parent();
@@ -90,9 +96,11 @@ class Process {
   std::atomic<device::TraceFile*> trace_{nullptr};  // likewise
   std::unique_ptr<device::Context> shared_context_;
   std::shared_ptr<Statistics> statistics_;
-  device::Refusals early_refusals_;             // counted before there was a device
-  std::shared_ptr<LiveServer> live_server_;     // null where it cannot be had
-  std::optional<device::Settings> configured_;  // nothing: the environment sets them
+  device::Refusals early_refusals_;          // counted before there was a device
+  std::shared_ptr<LiveServer> live_server_;  // null where it cannot be had
+  std::shared_ptr<SysfsCounters> sysfs_counters_;
+  std::atomic<SysfsCounters*> published_{nullptr};  // the same
+  std::optional<device::Settings> configured_;      // nothing: the environment sets them
   OtherDevices other_devices_;
   std::string complaint_;  // the last one, so that it is not repeated
   cm::Manager manager_;

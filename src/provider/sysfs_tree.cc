@@ -16,6 +16,7 @@
 #include "device/gid_table.h"
 #include "device/sysfs.h"
 #include "provider/environment.h"
+#include "provider/port_counters.h"
 
 namespace weft::provider {
 namespace {
@@ -47,6 +48,9 @@ Texts texts_of(device::Device& device) {
     for (const char* kind : {"gids", "gid_attrs/types", "gid_attrs/ndevs"}) {
       add_device_file(texts, device, fmt::format("ports/1/{}/{}", kind, row));
     }
+  }
+  for (const std::string_view path : port_counter_paths()) {
+    texts[fmt::format("class/infiniband/weft0/ports/1/{}", path)] = "0";
   }
   // As of Linux 6.1: the interfaces of the character devices that weft0 does not have.
   texts["class/infiniband_verbs/abi_version"] = "6";
@@ -97,7 +101,8 @@ bool is_ours(const files::path& path) {
          (found.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-// The name contains a hash of the contents, so that a folder is never changed once it exists.
+// The name contains a hash of the contents, so that of a folder that exists only the counters
+// change.
 std::string name_of(const Texts& texts, const Texts& links) {
   std::string all;
   for (const auto* part : {&texts, &links}) {
@@ -148,6 +153,14 @@ std::string find_or_make() {
 }
 
 }  // namespace
+
+std::string sysfs_folder_of(device::Device& device) {
+  return place() / name_of(texts_of(device), links_of(device));
+}
+
+bool sysfs_folder_exists(const std::string& folder) {
+  return is_ours(folder);
+}
 
 const std::string& sysfs_folder() {
   static const auto* folder = new std::string(find_or_make());  // never destroyed

@@ -4,6 +4,10 @@
 
 #include <string>
 
+namespace weft::device {
+class Device;
+}  // namespace weft::device
+
 namespace weft::provider {
 
 // Returns the path of the folder, which this function makes if it does not exist yet. It is shared
@@ -13,5 +17,10 @@ namespace weft::provider {
 // the folder cannot be made. Thread-safe. Does not touch the device of the process: no capture or
 // statistics file is opened.
 [[nodiscard]] const std::string& sysfs_folder();
+
+// The folder for a device, whether or not it exists. Thread-safe.
+[[nodiscard]] std::string sysfs_folder_of(device::Device& device);
+// Whether it exists, belongs to this user, and nobody else can change it.
+[[nodiscard]] bool sysfs_folder_exists(const std::string& folder);
 
 }  // namespace weft::provider

@@ -291,6 +291,7 @@ class Stage:
         self._scratch = None
         self.note = ""  # what the table of programs says beside "passed"
         self.place = None  # of the sides that name none themselves
+        self.environment = {}  # of all sides that run on the device
 
     def __enter__(self):
         return self
@@ -332,8 +333,9 @@ class Stage:
         words = list(options)
         self._looks.append(words[words.index("--personality") + 1] if "--personality" in words
                            else (env or {}).get("WEFT_PERSONALITY", "roce"))
-        side = Side(name, argv, place=place, env={**sanitizer_environment(), **(env or {})},
-                    say=say, privileged=privileged, terminal=terminal)
+        env = {**sanitizer_environment(), **self.environment, **(env or {})}
+        side = Side(name, argv, place=place, env=env, say=say, privileged=privileged,
+                    terminal=terminal)
         self.sides.append(side)
         return side
 

@@ -1,9 +1,13 @@
 """Programs that look for devices below /sys/class/infiniband, and ask no library."""
 
 import os
+import re
+import urllib.request
 
 import cases
 import harness
+import perftest
+import rdmacm_utils
 from harness import need
 
 
@@ -86,3 +90,75 @@ def shared(stage):
     need(len(os.listdir(folder)) == 1, f"left behind: {os.listdir(folder)}")
     os.chmod(folder, 0o777)  # others could put something there
     need(not _tree_of(stage, folder).startswith(folder), "a folder of everybody is used")
+
+
+_PORT = "/sys/class/infiniband/weft0/ports/1"
+_HEADROOM = 1.1  # requests of the programs themselves, beside what is measured
+
+
+def _counters(stage, folder):
+    """{name: value} as a program sees them that has no device."""
+    side = stage.start("sh", "sh", "-c", f"cd {_PORT} && grep -H . counters/* hw_counters/*",
+                       env={"XDG_RUNTIME_DIR": folder})
+    side.finish()
+    found = (re.fullmatch(r"(?:hw_)?counters/(\w+):(\d+)", line) for line in side.lines)
+    return {match[1]: int(match[2]) for match in found if match}
+
+
+def _own_folder(stage):
+    folder = stage.scratch("runtime")
+    os.mkdir(folder, 0o700)
+    return folder
+
+
+@cases.case("sysfs.counters_count")
+def counters(stage):
+    """The counters of the port are those of all programs of the user, also of those that ended."""
+    folder = _own_folder(stage)
+    before = _counters(stage, folder)
+    need(before and not any(before.values()), f"not zero at first: {before}")
+    stage.environment = {"XDG_RUNTIME_DIR": folder}
+    count, size = 100, 4096
+    rdmacm_utils.rping(stage, "127.0.0.1", "-S", size, count=count)
+    after = _counters(stage, folder)
+    # Each ping is read by the server and written back.
+    need(after["rx_read_requests"] == count, f"reads: {after['rx_read_requests']}")
+    need(after["rx_write_requests"] == count, f"writes: {after['rx_write_requests']}")
+    for way in ("xmit", "rcv"):
+        data_bytes = after[f"port_{way}_data"] * 4
+        need(2 * count * size <= data_bytes <= 2 * count * size * _HEADROOM, f"{way}: {data_bytes}")
+
+
+@cases.case("sysfs.counters_of_perftest")
+def counters_of_perftest(stage):
+    """It keeps the files open, and reads them again when it has measured."""
+    stage.environment = {"XDG_RUNTIME_DIR": _own_folder(stage)}
+    size, iterations = 65536, 1000
+    server, client = perftest.perftest(
+        stage, "ib_write_bw", "127.0.0.1", "-W", "counters/port_xmit_data", sizes=[size],
+        iterations=iterations)
+    counted = int(client.expect(r"counters/port_xmit_data=(\d+)")[1]) * 4
+    need(size * iterations <= counted <= size * iterations * _HEADROOM, f"{counted} bytes")
+    need(server.expect(r"counters/port_xmit_data=(\d+)"), "the server shows none")
+
+
+@cases.case("sysfs.node_exporter")
+def node_exporter(stage):
+    """Prometheus' exporter makes its own system calls, so it is told where the files are."""
+    program = harness.installed("prometheus-node-exporter")
+    folder = _own_folder(stage)
+    tree = os.path.dirname(os.path.dirname(os.path.dirname(_tree_of(stage, folder) + "/x")))
+    stage.environment = {"XDG_RUNTIME_DIR": folder}
+    rdmacm_utils.rping(stage, "127.0.0.1", count=10)
+    port = harness.free_port()
+    exporter = stage.plain("exporter", program, "--collector.disable-defaults",
+                           "--collector.infiniband", f"--path.sysfs={tree}",
+                           f"--web.listen-address=127.0.0.1:{port}")
+    exporter.await_listening(port)
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=harness.WAIT_S) as got:
+        text = got.read().decode()
+    values = dict(re.findall(r"^node_infiniband_(\w+)\{device=\"weft0\",port=\"1\"\} (\S+)$", text,
+                             re.MULTILINE))
+    need(float(values.get("port_data_transmitted_bytes_total", 0)) > 0, f"no bytes: {values}")
+    need(float(values.get("port_packets_received_total", 0)) > 0, f"no packets: {values}")
+    need("node_infiniband_info" in text and 'board_id="weft"' in text, "no description")

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "provider/embedded.h"
@@ -144,6 +145,14 @@ TEST_F(Objects, FilesOfSysfs) {
       4);
   EXPECT_STREQ(text.data(), "weft");
   EXPECT_EQ(table_.read_sysfs_file("/no/such", "file", text.data(), text.size()), -1);
+  // Of all programs of the user, so that the value is any.
+  const int length = table_.read_sysfs_file(
+      context_->device->ibdev_path, "ports/1/counters/port_xmit_data", text.data(), text.size());
+  ASSERT_GT(length, 0);
+  EXPECT_EQ(std::string_view(text.data()).find_first_not_of("0123456789"), std::string_view::npos);
+  EXPECT_EQ(table_.read_sysfs_file(context_->device->ibdev_path, "ports/1/counters/none",
+                                   text.data(), text.size()),
+            -1);
 }
 
 TEST_F(Objects, DomainsInUseStay) {

@@ -1,0 +1,126 @@
+#include "provider/port_counters.h"
+
+#include <infiniband/verbs.h>
+
+#include "device/datagram/datagrams.h"
+#include "device/device.h"
+#include "device/statistics_registry.h"
+
+namespace weft::provider {
+namespace {
+
+struct Sums {
+  Traffic sent;
+  Traffic received;
+  Traffic peer_writes;
+  Traffic peer_reads;
+  Traffic peer_atomics;
+  std::uint64_t rnr_waits = 0;
+  StatusCounts send_completions{};
+  StatusCounts receive_completions{};
+};
+
+void add(Traffic& sum, const Traffic& traffic) {
+  sum.operations += traffic.operations;
+  sum.bytes += traffic.bytes;
+}
+
+void add(StatusCounts& sum, const StatusCounts& counts) {
+  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += counts[i];
+}
+
+// Requests and the answers to them, each at the end that sends them.
+void add(Sums& sums, const QueuePairCounters& counters) {
+  for (const Traffic* sent : {&counters.sends, &counters.writes, &counters.peer_reads}) {
+    add(sums.sent, *sent);
+  }
+  for (const Traffic* received : {&counters.received, &counters.peer_writes, &counters.reads}) {
+    add(sums.received, *received);
+  }
+  add(sums.peer_writes, counters.peer_writes);
+  add(sums.peer_reads, counters.peer_reads);
+  add(sums.peer_atomics, counters.peer_atomics);
+  // A request and an answer each way.
+  sums.sent.operations +=
+      counters.reads.operations + counters.atomics.operations + counters.peer_atomics.operations;
+  sums.received.operations += counters.peer_reads.operations + counters.atomics.operations +
+                              counters.peer_atomics.operations;
+  sums.rnr_waits += counters.rnr_waits;
+  add(sums.send_completions, counters.send_completions);
+  add(sums.receive_completions, counters.receive_completions);
+}
+
+Sums sums_of(device::Device& device) {
+  Sums sums;
+  const auto live = device.statistics_registry().live();
+  add(sums, live.destroyed_counters);
+  for (const auto& pair : live.queue_pairs) add(sums, pair.entry.counters);
+  return sums;
+}
+
+std::uint64_t errors_in(const StatusCounts& counts) {
+  std::uint64_t errors = 0;
+  for (std::size_t status = IBV_WC_SUCCESS + 1; status < counts.size(); ++status) {
+    errors += counts[status];
+  }
+  return errors;
+}
+
+std::vector<PortCounter> counters_of(const Sums& sums, std::uint64_t dropped_datagrams,
+                                     std::uint64_t out_of_buffer, std::uint64_t refused_accesses) {
+  constexpr std::uint64_t unit_bytes = 4;
+  const StatusCounts& sends = sums.send_completions;
+  const StatusCounts& receives = sums.receive_completions;
+  return {
+      {"counters/port_xmit_data", sums.sent.bytes / unit_bytes},
+      {"counters/port_xmit_packets", sums.sent.operations},
+      {"counters/unicast_xmit_packets", sums.sent.operations},
+      {"counters/port_rcv_data", sums.received.bytes / unit_bytes},
+      {"counters/port_rcv_packets", sums.received.operations},
+      {"counters/unicast_rcv_packets", sums.received.operations},
+      {"counters/port_rcv_errors", dropped_datagrams},
+      {"counters/port_xmit_discards"},
+      {"counters/port_xmit_wait"},
+      {"counters/port_xmit_constraint_errors"},
+      {"counters/port_rcv_constraint_errors"},
+      {"counters/port_rcv_remote_physical_errors"},
+      {"counters/port_rcv_switch_relay_errors"},
+      {"counters/symbol_error"},
+      {"counters/link_downed"},
+      {"counters/link_error_recovery"},
+      {"counters/local_link_integrity_errors"},
+      {"counters/excessive_buffer_overrun_errors"},
+      {"counters/VL15_dropped"},
+      {"hw_counters/rx_write_requests", sums.peer_writes.operations},
+      {"hw_counters/rx_read_requests", sums.peer_reads.operations},
+      {"hw_counters/rx_atomic_requests", sums.peer_atomics.operations},
+      {"hw_counters/out_of_buffer", sums.rnr_waits + out_of_buffer},
+      {"hw_counters/resp_remote_access_errors", refused_accesses},
+      {"hw_counters/resp_cqe_error", errors_in(receives)},
+      {"hw_counters/resp_cqe_flush_error", receives[IBV_WC_WR_FLUSH_ERR]},
+      {"hw_counters/req_cqe_error", errors_in(sends)},
+      {"hw_counters/req_cqe_flush_error", sends[IBV_WC_WR_FLUSH_ERR]},
+      {"hw_counters/req_remote_access_errors", sends[IBV_WC_REM_ACCESS_ERR]},
+      {"hw_counters/req_remote_invalid_request", sends[IBV_WC_REM_INV_REQ_ERR]},
+      {"hw_counters/rnr_nak_retry_err", sends[IBV_WC_RNR_RETRY_EXC_ERR]},
+      {"hw_counters/local_ack_timeout_err", sends[IBV_WC_RETRY_EXC_ERR]},
+  };
+}
+
+}  // namespace
+
+std::vector<PortCounter> port_counters(device::Device& device) {
+  const auto& datagrams = device.datagrams().counters();
+  const std::uint64_t dropped =
+      datagrams.malformed + datagrams.no_queue_pair + datagrams.wrong_queue_key;
+  return counters_of(sums_of(device), dropped, datagrams.no_receive,
+                     device.refusals().terminated_access);
+}
+
+std::vector<std::string_view> port_counter_paths() {
+  std::vector<std::string_view> paths;
+  for (const PortCounter& counter : counters_of({}, 0, 0, 0)) paths.push_back(counter.path);
+  return paths;
+}
+
+}  // namespace weft::provider
