@@ -115,6 +115,13 @@ class Bench:
                        "WEFT_PERSONALITY": "roce"}
         return lambda: float(output_of(command, environment).split()[-1])
 
+    def connections(self, side, count):
+        """Processor time of one side for each connection by rdma_cm within a host."""
+        command = [str(self.build / "bin" / "weft_connections"), side, "--count",
+                   self.times(count)]
+        environment = {"WEFT_SAME_HOST": "require", "WEFT_QUIET": "1"}
+        return lambda: float(output_of(command, environment).split()[-1])
+
     def perftest(self, program, size, count, *options, same_host, column, crc=True, heap="off"):
         """A program of perftest under `weft run`. `column`: of the line of results, from 0.
         `heap`: of WEFT_SHARED_HEAP."""
@@ -260,6 +267,12 @@ def one_host_rows(bench):
                                        column=BANDWIDTH), mebibytes),
                    "UCX put (posix, cma)":
                        scaled(bench.ucx("ucp_put_bw", size, count, UCX_BANDWIDTH), mebibytes)})
+
+
+def connection_rows(bench):
+    yield Row("connection by rdma_cm within a host, processor time", "us", False, "50 us",
+              lambda: 50.0,
+              {f"Weft, {side}": bench.connections(side, 3000) for side in ("client", "server")})
 
 
 def tcp_rows(bench):
@@ -477,6 +490,7 @@ def main():
         rounds = 3 if given.quick else given.rounds
         bench = Bench(given.build, 0.1 if given.quick else 1)
         rows = [*one_host_rows(bench), *tcp_rows(bench), *crowd_rows(bench),
+                *connection_rows(bench),
                 *(plot_rows(bench) if given.plots else ())]
         rows = [row for row in rows if given.only in row.name]
         if not rows:
