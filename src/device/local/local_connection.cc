@@ -91,7 +91,9 @@ void LocalConnection::report_end(inbox::End end) {
   inbox::End none = inbox::End::none;
   // The first reason counts.
   peer_at_->end.compare_exchange_strong(none, end);
-  wake();
+  // A peer that has reported its own end before does not look for another one. If both report at
+  // once, each of them sees that of the other, or wakes it.
+  if (own_at_->end.load(std::memory_order_seq_cst) == inbox::End::none) wake();
 }
 
 void LocalConnection::close_memory() {

@@ -143,10 +143,11 @@ void PairEnd::leave() {
   if (peer_.valid() && own_.valid()) {
     inbox::Inbox& peer = *peer_.inbox();
     inbox::End none = inbox::End::none;
-    peer.end.compare_exchange_strong(none, inbox::End::closed);
+    const bool ends_here = peer.end.compare_exchange_strong(none, inbox::End::closed);
     peer.leaving.position.store(position_.value_or(peer.first_slot), std::memory_order_relaxed);
-    // Rung before the number may serve another connection.
-    pair->ring(number_);
+    // Rung before the number may serve another connection. Where an end was reported before, the
+    // peer was rung for it (LocalConnection::report_end()).
+    if (ends_here) pair->ring(number_);
     pair->leave(number_, std::move(own_));
     peer.leaving.done.store(1, std::memory_order_release);
     return;
