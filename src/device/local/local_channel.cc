@@ -13,6 +13,7 @@
 #include "base/after_fork.h"
 #include "device/addresses.h"
 #include "device/descriptor_floor.h"
+#include "device/system_messages.h"
 
 namespace weft::device {
 namespace {
@@ -149,31 +150,71 @@ void LocalChannel::wake() {
   (void)send({&token, 1});
 }
 
+namespace {
+
+// Room for one message with its descriptors, which the kernel fills.
+class Reception {
+ public:
+  [[nodiscard]] msghdr prepare() {
+    piece_ = {bytes_.data(), bytes_.size()};
+    msghdr header{};
+    header.msg_iov = &piece_;
+    header.msg_iovlen = 1;
+    header.msg_control = control_.data();
+    header.msg_controllen = control_.size();
+    return header;
+  }
+
+  // What has come, of `size` bytes. All descriptors are taken into ownership, also where the
+  // message is wrong: otherwise they would stay open.
+  [[nodiscard]] LocalChannel::Message take(msghdr& header, std::size_t size) const {
+    LocalChannel::Message message;
+    message.bytes.assign(bytes_.begin(), bytes_.begin() + static_cast<std::ptrdiff_t>(size));
+    for (cmsghdr* part = CMSG_FIRSTHDR(&header); part; part = CMSG_NXTHDR(&header, part)) {
+      if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+      const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+      for (std::size_t i = 0; i < count; ++i) {
+        int fd = -1;
+        std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof fd);
+        message.descriptors.emplace_back(sys::moved_high(fd));
+      }
+    }
+    return message;
+  }
+
+ private:
+  // Not set to zero: the kernel says how much it has written.
+  std::array<std::byte, most_bytes> bytes_;
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(most_descriptors * sizeof(int))> control_;
+  iovec piece_{};
+};
+
+}  // namespace
+
+// Any error but these is as good as the end.
 std::optional<LocalChannel::Message> LocalChannel::receive() {
-  Message message;
-  message.bytes.resize(most_bytes);
-  iovec piece{message.bytes.data(), message.bytes.size()};
-  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(most_descriptors * sizeof(int))> control{};
-  msghdr header{};
-  header.msg_iov = &piece;
-  header.msg_iovlen = 1;
-  header.msg_control = control.data();
-  header.msg_controllen = control.size();
+  Reception reception;
+  msghdr header = reception.prepare();
   const auto got = sys::receive_message(socket_.get(), header);
   if (got == -EAGAIN || got == -EINTR) return std::nullopt;
-  message.bytes.resize(static_cast<std::size_t>(std::max<std::ptrdiff_t>(got, 0)));
-  for (cmsghdr* part = CMSG_FIRSTHDR(&header); part; part = CMSG_NXTHDR(&header, part)) {
-    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
-    // All of them are taken into ownership, also where the message is wrong: otherwise they would
-    // stay open.
-    const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof fd);
-      message.descriptors.emplace_back(sys::moved_high(fd));
-    }
+  if (got < 0) return Message{};
+  return reception.take(header, static_cast<std::size_t>(got));
+}
+
+// One call in place of one for each message, and of a last one that finds nothing.
+std::vector<LocalChannel::Message> LocalChannel::receive_several() {
+  std::array<Reception, several> receptions;
+  std::array<mmsghdr, several> headers{};
+  for (std::size_t i = 0; i < several; ++i) headers[i].msg_hdr = receptions[i].prepare();
+  const int got = sys::receive_messages(socket_.get(), headers);
+  std::vector<Message> messages;
+  if (got == -EAGAIN || got == -EINTR) return messages;
+  if (got <= 0) return std::vector<Message>(1);
+  messages.reserve(static_cast<std::size_t>(got));
+  for (std::size_t i = 0; i < static_cast<std::size_t>(got); ++i) {
+    messages.push_back(receptions[i].take(headers[i].msg_hdr, headers[i].msg_len));
   }
-  return message;
+  return messages;
 }
 
 // --- Listeners -----------------------------------------------------------------------------------

@@ -53,6 +53,10 @@ class LocalChannel {
   };
   // The next message; no value where none is there. An empty one: the peer has closed.
   [[nodiscard]] std::optional<Message> receive();
+  // The next messages, as many as are there, but not more than `several`. Fewer: no other one was
+  // there. Nothing follows an empty one.
+  static constexpr std::size_t several = 4;
+  [[nodiscard]] std::vector<Message> receive_several();
 
   void close() { socket_.reset(); }
   // In the child after fork(): the engine has closed the descriptor.

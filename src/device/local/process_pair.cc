@@ -30,7 +30,7 @@ constexpr std::size_t most_outgoing = 64;
 // Inboxes that are looked at before a new one is made.
 constexpr int looks_at_leaving = 8;
 constexpr std::size_t most_contexts = 16;
-constexpr int messages_per_turn = 64;
+constexpr std::size_t messages_per_turn = 64;
 // Between attempts to send a message where the user has too many descriptors under way.
 constexpr std::uint64_t descriptors_pause_ns = 1'000'000;
 // Files of inboxes that the peer may have sent and not given up. One that has as many connections
@@ -274,10 +274,14 @@ PairEnd ProcessPair::dial(const Request& request, std::weak_ptr<Pollable> target
 void ProcessPair::on_ready(std::uint32_t events) {
   if (gone() || reading_.test_and_set(std::memory_order_acquire)) return;
   bool open = true;
-  for (int i = 0; open && i < messages_per_turn; ++i) {
-    auto message = channel_.receive();
-    if (!message) break;
-    open = !message->bytes.empty() && handle(std::move(*message));
+  bool more = true;
+  for (std::size_t read = 0; open && more && read < messages_per_turn;) {
+    auto messages = channel_.receive_several();
+    for (auto& message : messages) {
+      open = open && !message.bytes.empty() && handle(std::move(message));
+    }
+    read += messages.size();
+    more = messages.size() == LocalChannel::several;
   }
   if (open) {
     const std::lock_guard lock(mutex_);

@@ -9,6 +9,7 @@
 
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "device/addresses.h"
 
@@ -229,6 +230,33 @@ TEST(LocalChannel, OffersOfSilentPeersAreBounded) {
   }
   const int held = descriptors() - before - static_cast<int>(silent.size());
   EXPECT_LE(held, 260);
+}
+
+TEST(LocalChannel, TakesSeveralMessagesAtOnce) {
+  int ends[2] = {-1, -1};
+  ASSERT_EQ(sys::socket_pair(SOCK_SEQPACKET, ends), 0);
+  LocalChannel from{sys::Descriptor(ends[0])};
+  LocalChannel to{sys::Descriptor(ends[1])};
+  EXPECT_TRUE(to.receive_several().empty());
+  const int file[] = {to.fd()};
+  for (std::size_t i = 0; i <= LocalChannel::several; ++i) {
+    const std::vector<std::byte> bytes(i + 1, std::byte{7});
+    ASSERT_TRUE(from.send(bytes, i == 1 ? std::span<const int>(file) : std::span<const int>()));
+  }
+  const auto first = to.receive_several();
+  ASSERT_EQ(first.size(), LocalChannel::several);
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    EXPECT_EQ(first[i].bytes.size(), i + 1);
+    EXPECT_EQ(first[i].descriptors.size(), i == 1 ? 1U : 0U);
+  }
+  const auto rest = to.receive_several();
+  ASSERT_EQ(rest.size(), 1U);
+  EXPECT_EQ(rest.front().bytes.size(), LocalChannel::several + 1);
+  EXPECT_TRUE(to.receive_several().empty());
+  from.close();
+  const auto end = to.receive_several();
+  ASSERT_FALSE(end.empty());
+  EXPECT_TRUE(end.front().bytes.empty());
 }
 
 TEST(LocalChannel, PassesDescriptorsAndBounds) {
