@@ -42,7 +42,9 @@ int Link::send_error(std::uint64_t bytes) {
 }
 
 // Queues the message, and posts it at once if no Send is under way, or if those that wait fill a
-// frame. Otherwise it shares a frame with others, in the turn that follows.
+// frame. Otherwise it shares a frame with others, in the turn that follows. So it does where
+// messages of another connection wait for that turn already: a program that sends some messages on
+// each of many connections needs one frame for each of them, and not two.
 Sending Link::enqueue(std::shared_ptr<Record> record, const SendOptions& options) {
   record->type = options.type;
   record->tag = options.tag;
@@ -53,10 +55,11 @@ Sending Link::enqueue(std::shared_ptr<Record> record, const SendOptions& options
   }
   session_->enqueue(record);
   if (turns_.inside) return Sending(std::move(record));
-  if (send_slots_.under_way() == 0 || session_->fills_frame()) {
+  const bool nothing_before = send_slots_.under_way() == 0 && !loop_->sends_wait();
+  if (nothing_before || session_->fills_frame()) {
     post_work();
   } else if (!std::exchange(turns_.queued, true)) {
-    loop_->ready(shared_from_this());
+    loop_->ready_to_send(shared_from_this());
   }
   return Sending(std::move(record));
 }

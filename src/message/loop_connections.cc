@@ -99,7 +99,7 @@ std::shared_ptr<Device> LoopCore::device_for(verbs::Context context) {
                              [loop = weak_from_this()] {
                                const auto alive = loop.lock();
                                if (!alive) return;
-                               alive->memory_released_ = true;
+                               alive->memory_wait_.released = true;
                                alive->signal_.raise();
                              });
   watch(channel.fd());

@@ -150,6 +150,7 @@ void LoopCore::check_thread() const {
 std::size_t LoopCore::step(const Deadline& deadline) {
   const auto self = shared_from_this();  // a callback may destroy the loop
   const StepGuard guard(stepping_thread_);
+  sends_wait_ = false;
   std::size_t done = turn(0);
   while (done == 0 && !shut_down_ && !wake_requested_ && !deadline.passed()) {
     done = spin(deadline);
@@ -290,10 +291,10 @@ std::size_t LoopCore::do_deferred() {
 // Gives each connection that is ready one turn. Connections that wait for memory become ready when
 // some was released.
 std::size_t LoopCore::do_ready() {
-  if (memory_released_.exchange(false)) {
-    for (auto& link : waiting_for_memory_) link->on_memory_released();
-    ready_.insert(ready_.end(), waiting_for_memory_.begin(), waiting_for_memory_.end());
-    waiting_for_memory_.clear();
+  if (memory_wait_.released.exchange(false)) {
+    for (auto& link : memory_wait_.links) link->on_memory_released();
+    ready_.insert(ready_.end(), memory_wait_.links.begin(), memory_wait_.links.end());
+    memory_wait_.links.clear();
   }
   std::size_t done = 0;
   for (std::size_t left = ready_.size(); left > 0 && !ready_.empty(); --left) {
@@ -317,7 +318,7 @@ void LoopCore::defer(std::function<void()> work) {
 }
 
 void LoopCore::wait_for_memory(std::shared_ptr<Link> link) {
-  waiting_for_memory_.push_back(std::move(link));
+  memory_wait_.links.push_back(std::move(link));
 }
 
 // --- Timers --------------------------------------------------------------------------------------
@@ -354,7 +355,7 @@ void LoopCore::shut_down() {
   by_id_.clear();
   ready_.clear();
   polled_.clear();
-  waiting_for_memory_.clear();
+  memory_wait_.links.clear();
   deferred_.clear();
   timers_.clear();
   std::deque<std::function<void()>> dropped;  // destroyed without the lock: it may call post()

@@ -113,6 +113,13 @@ class LoopCore : public std::enable_shared_from_this<LoopCore>, public Executor 
   [[nodiscard]] std::shared_ptr<Device> device_for(verbs::Context context);
   // Queues a turn of the connection, behind those of the others.
   void ready(std::shared_ptr<Link> link);
+  // The same for messages that wait for it. Between steps, others may wait for theirs then.
+  void ready_to_send(std::shared_ptr<Link> link) {
+    sends_wait_ = !is_inside();
+    ready(std::move(link));
+  }
+  // Messages of a connection, which were sent since the last step, wait for the next one.
+  [[nodiscard]] bool sends_wait() const { return sends_wait_ && !is_inside(); }
   // Whether the loop looks for completions of one more connection itself, by poll_later(), and so
   // without events.
   [[nodiscard]] bool can_poll() const;
@@ -159,7 +166,6 @@ class LoopCore : public std::enable_shared_from_this<LoopCore>, public Executor 
   std::atomic<std::thread::id> stepping_thread_{};  // that is inside of step()
   std::atomic<bool> wake_requested_{false};         // step() is to return
   std::atomic<bool> stopped_{false};
-  std::atomic<bool> memory_released_{false};
   bool shut_down_ = false;
 
   std::mutex posted_mutex_;  // guards posted_
@@ -174,7 +180,11 @@ class LoopCore : public std::enable_shared_from_this<LoopCore>, public Executor 
   std::vector<std::shared_ptr<Device>> devices_;
   std::deque<std::shared_ptr<Link>> ready_;
   PolledLinks polled_;
-  std::deque<std::shared_ptr<Link>> waiting_for_memory_;
+  struct MemoryWait {
+    std::atomic<bool> released{false};
+    std::deque<std::shared_ptr<Link>> links;
+  } memory_wait_;
+  bool sends_wait_ = false;
   std::unordered_map<int, std::function<void()>> readable_callbacks_;  // of when_readable()
   TaskSet tasks_;
 };

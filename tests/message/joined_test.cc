@@ -67,6 +67,29 @@ TEST(Joined, MessagesOfABurstWaitForTheNextStep) {
   EXPECT_EQ(sides.a.statistics().frames_sent, 2U);
 }
 
+// Where messages of one connection wait for the next step, those of others do so as well.
+TEST(Joined, BurstsOnSeveralConnectionsAreOneFrameEach) {
+  Sides sides;
+  Log second_log;
+  Connection second =
+      sides.loop->connect({test::host(), sides.listener->port()}, second_log.handlers());
+  sides.wait([&] { return second_log.established == 1 && sides.b_log.established == 2; });
+  for (int i = 0; i < 5; ++i) sides.a.send("first");
+  for (int i = 0; i < 20; ++i) second.send("second");
+  EXPECT_EQ(sides.a.statistics().frames_sent, 1U);
+  EXPECT_EQ(second.statistics().frames_sent, 0U);
+  EXPECT_EQ(second.statistics().messages_waiting, 20U);
+  sides.loop->step();
+  EXPECT_EQ(second.statistics().messages_waiting, 0U);
+  sides.wait([&] { return sides.b_log.texts.size() == 25 && second_log.sent.size() == 20; });
+  EXPECT_EQ(sides.a.statistics().frames_sent, 2U);
+  EXPECT_EQ(second.statistics().frames_sent, 1U);
+  // Nothing waits any more.
+  second.send("alone");
+  EXPECT_EQ(second.statistics().frames_sent, 2U);
+  sides.wait([&] { return sides.b_log.texts.size() == 26; });
+}
+
 TEST(Joined, PiecesOfTheUsersMemoryAreJoined) {
   Sides sides;
   auto data = pattern(1000);
