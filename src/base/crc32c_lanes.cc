@@ -5,6 +5,7 @@
 #include <immintrin.h>
 
 #include <array>
+#include <cstddef>
 #include <cstring>
 
 // The functions below run only where usable() has been asked.
@@ -25,6 +26,12 @@ constexpr Polynomial power_of_x(int exponent) {
   Polynomial power = 0x80000000;
   for (; exponent > 0; --exponent) power = times_x(power);
   return power;
+}
+
+// Multiply the two halves of each 16 bytes, to move them by `bytes` bytes: see Crc32cFold.
+constexpr std::array<std::uint64_t, 2> factors_of(std::size_t bytes) {
+  const int bits = static_cast<int>(8 * bytes);
+  return {std::uint64_t{power_of_x(bits + 63)} << 32, std::uint64_t{power_of_x(bits - 1)} << 32};
 }
 
 constexpr Polynomial product(Polynomial a, Polynomial b) {
@@ -93,6 +100,20 @@ WEFT_LANES inline __m256i folded_into(__m256i vector, __m256i factors, const std
   return _mm256_xor_si256(_mm256_xor_si256(low, high), vector_at(next));
 }
 
+WEFT_LANES inline __m256i doubled(const std::array<std::uint64_t, 2>& factors) {
+  const auto low = static_cast<long long>(factors[0]);
+  const auto high = static_cast<long long>(factors[1]);
+  return _mm256_set_epi64x(high, low, high, low);
+}
+
+WEFT_LANES inline std::uint64_t state_of(const std::array<std::byte, folded_bytes>& folded) {
+  std::uint64_t state = 0;
+  for (std::size_t i = 0; i < folded.size(); i += word_bytes) {
+    state = add_word(state, folded.data() + i);
+  }
+  return state;
+}
+
 // The folded lane. Its vectors are as if they were the last block of a message.
 class Fold {
  public:
@@ -106,26 +127,35 @@ class Fold {
     first_ = _mm256_xor_si256(first_, _mm256_zextsi128_si256(added));
   }
 
+  WEFT_LANES explicit Fold(const Crc32cLanes& lanes)
+      : first_(vector_at(lanes.folded.data())),
+        second_(vector_at(lanes.folded.data() + 32)),
+        third_(vector_at(lanes.folded.data() + 64)),
+        fourth_(vector_at(lanes.folded.data() + 96)) {}
+
   WEFT_LANES void add(const std::byte* block) {
-    constexpr auto low = std::uint64_t{power_of_x(8 * folded_bytes + 63)} << 32;
-    constexpr auto high = std::uint64_t{power_of_x(8 * folded_bytes - 1)} << 32;
-    const __m256i factors = _mm256_set_epi64x(high, low, high, low);
+    constexpr auto factors = factors_of(folded_bytes);
+    add(block, doubled(factors));
+  }
+
+  WEFT_LANES void add(const std::byte* block, __m256i factors) {
     first_ = folded_into(first_, factors, block);
     second_ = folded_into(second_, factors, block + 32);
     third_ = folded_into(third_, factors, block + 64);
     fourth_ = folded_into(fourth_, factors, block + 96);
   }
 
-  [[nodiscard]] WEFT_LANES std::uint64_t state() const {
-    std::uint64_t state = 0;
+  WEFT_LANES void store(std::byte* folded) const {
     for (const __m256i& vector : {first_, second_, third_, fourth_}) {
-      std::array<std::byte, sizeof vector> bytes;
-      std::memcpy(bytes.data(), &vector, bytes.size());
-      for (std::size_t i = 0; i < bytes.size(); i += word_bytes) {
-        state = add_word(state, bytes.data() + i);
-      }
+      std::memcpy(folded, &vector, sizeof vector);
+      folded += sizeof vector;
     }
-    return state;
+  }
+
+  [[nodiscard]] WEFT_LANES std::uint64_t state() const {
+    std::array<std::byte, folded_bytes> folded;
+    store(folded.data());
+    return state_of(folded);
   }
 
  private:
@@ -174,6 +204,74 @@ WEFT_LANES std::uint32_t update(std::uint32_t state, Bytes& bytes) {
 
 }  // namespace weft::crc32c_lanes
 
+namespace weft {
+namespace {
+
+constexpr std::size_t lane_step_bytes = 4 * crc32c_lanes::word_bytes;
+static_assert(Crc32cLanes::folded_bytes / crc32c_lanes::folded_bytes ==
+              Crc32cLanes::lane_bytes / lane_step_bytes);
+static_assert(Crc32cLanes::block_bytes == Crc32cLanes::folded_bytes + 4 * Crc32cLanes::lane_bytes);
+static_assert(offsetof(Crc32cLanes, lanes) == 128 && offsetof(Crc32cLanes, step) == 160 &&
+              offsetof(Crc32cLanes, jump) == 176 && offsetof(Crc32cLanes, lane_jump) == 192);
+
+// What multiply() needs to append zeros to a message.
+constexpr crc32c_lanes::Polynomial skip_bytes(std::size_t bytes) {
+  return crc32c_lanes::power_of_x(static_cast<int>(8 * bytes) - 33);
+}
+
+constexpr auto step_factors = crc32c_lanes::factors_of(crc32c_lanes::folded_bytes);
+constexpr auto jump_factors = crc32c_lanes::factors_of(
+    Crc32cLanes::block_bytes - Crc32cLanes::folded_bytes + crc32c_lanes::folded_bytes);
+constexpr auto lane_jump_factor = skip_bytes(Crc32cLanes::block_bytes - Crc32cLanes::lane_bytes);
+
+WEFT_LANES inline std::uint64_t add_four_words(std::uint64_t state, const std::byte* at) {
+  for (std::size_t i = 0; i < lane_step_bytes; i += crc32c_lanes::word_bytes) {
+    state = crc32c_lanes::add_word(state, at + i);
+  }
+  return state;
+}
+
+}  // namespace
+
+Crc32cLanes::Crc32cLanes() : step(step_factors), jump(jump_factors), lane_jump(lane_jump_factor) {}
+
+// As weft_guarded_copy_lanes, without the copy.
+WEFT_LANES void Crc32cLanes::add(const std::byte* block) {
+  using crc32c_lanes::Polynomial;
+  crc32c_lanes::Fold fold(*this);
+  auto [first, second, third, fourth] = lanes;
+  for (auto* lane : {&first, &second, &third, &fourth}) {
+    *lane = crc32c_lanes::multiply(static_cast<Polynomial>(*lane), lane_jump_factor);
+  }
+  __m256i factors = crc32c_lanes::doubled(jump);
+  const std::byte* at = block + folded_bytes;
+  const std::byte* const end = at;
+  for (; block != end; block += crc32c_lanes::folded_bytes, at += lane_step_bytes) {
+    fold.add(block, factors);
+    factors = crc32c_lanes::doubled(step);
+    first = add_four_words(first, at);
+    second = add_four_words(second, at + lane_bytes);
+    third = add_four_words(third, at + 2 * lane_bytes);
+    fourth = add_four_words(fourth, at + 3 * lane_bytes);
+  }
+  fold.store(folded.data());
+  lanes = {first, second, third, fourth};
+}
+
+WEFT_LANES std::uint32_t Crc32cLanes::state(std::uint32_t before, std::size_t blocks) const {
+  using crc32c_lanes::Polynomial;
+  std::uint64_t whole = crc32c_lanes::state_of(folded);
+  for (const std::uint64_t lane : lanes) {
+    constexpr Polynomial behind_lane = skip_bytes(lane_bytes);
+    whole = crc32c_lanes::multiply(static_cast<Polynomial>(whole), behind_lane) ^ lane;
+  }
+  // All lanes began with 0, and a checksum is linear.
+  const Polynomial skip = crc32c_lanes::skip_of(blocks * block_bytes / crc32c_lanes::word_bytes);
+  return static_cast<std::uint32_t>(whole) ^ crc32c_lanes::multiply(before, skip);
+}
+
+}  // namespace weft
+
 #else
 
 namespace weft::crc32c_lanes {
@@ -187,4 +285,16 @@ std::uint32_t update(std::uint32_t state, Bytes& /*bytes*/) {
 }
 
 }  // namespace weft::crc32c_lanes
+
+namespace weft {
+
+Crc32cLanes::Crc32cLanes() : step{}, jump{}, lane_jump(0) {}
+
+void Crc32cLanes::add(const std::byte* /*block*/) {}
+
+std::uint32_t Crc32cLanes::state(std::uint32_t before, std::size_t /*blocks*/) const {
+  return before;
+}
+
+}  // namespace weft
 #endif

@@ -235,43 +235,74 @@ weft_guarded_copy_fold_avx512:
     .cfi_endproc
     .size   weft_guarded_copy_fold_avx512, . - weft_guarded_copy_fold_avx512
 
-    # The same in registers of 32 bytes: ymm0 to ymm7 are the block, and ymm8 has the factors.
-    .globl  weft_guarded_copy_fold_avx2
-    .hidden weft_guarded_copy_fold_avx2
-    .type   weft_guarded_copy_fold_avx2, @function
-weft_guarded_copy_fold_avx2:
+    # Copies blocks of 2048 bytes, and adds as many bytes at rcx to a checksum: r8 is a Crc32cLanes,
+    # which xmm7 keeps. ymm0 to ymm3 are its folded lane, r8 to r11 the others, and rax counts 32
+    # bytes of each of those, 128 of the folded lane and 256 of the copy.
+    .globl  weft_guarded_copy_lanes
+    .hidden weft_guarded_copy_lanes
+    .type   weft_guarded_copy_lanes, @function
+weft_guarded_copy_lanes:
     .cfi_startproc
-    movl    $1, %eax
-    vbroadcasti128 256(%rcx), %ymm8
-    .irp    i, 0, 1, 2, 3, 4, 5, 6, 7
-    vmovdqu 32*\i(%rsi), %ymm9
-    vmovdqu %ymm9, 32*\i(%rdi)
-    vpxor   32*\i(%rcx), %ymm9, %ymm\i
+    vmovq   %r8, %xmm7
+    vbroadcasti128 160(%r8), %ymm10
+    vbroadcasti128 176(%r8), %ymm9
+    vmovq   192(%r8), %xmm11
+    .irp    i, 0, 1, 2, 3
+    vmovdqu 32*\i(%r8), %ymm\i
     .endr
-    subq    $256, %rdx
-    jz      .Lweft_folded_avx2
+    movq    152(%r8), %r11
+    movq    144(%r8), %r10
+    movq    136(%r8), %r9
+    movq    128(%r8), %r8
+.Lweft_lanes_block:
+    # Each lane goes on where the next block has its part.
+    .irp    i, 8, 9, 10, 11
+    vmovq   %r\i, %xmm4
+    vpclmulqdq $0x00, %xmm11, %xmm4, %xmm4
+    vmovq   %xmm4, %rax
+    xorl    %r\i\()d, %r\i\()d
+    crc32q  %rax, %r\i
+    .endr
+    vmovdqa %ymm9, %ymm8
+    xorl    %eax, %eax
     .p2align 4
-.Lweft_fold_avx2:
-    addq    $256, %rsi
-    addq    $256, %rdi
-    .irp    i, 0, 1, 2, 3, 4, 5, 6, 7
-    vmovdqu 32*\i(%rsi), %ymm9
-    vmovdqu %ymm9, 32*\i(%rdi)
-    vpclmulqdq $0x00, %ymm8, %ymm\i, %ymm10
+.Lweft_lanes:
+    .irp    i, 0, 1, 2, 3
+    vmovdqu 64*\i(%rsi,%rax,8), %ymm4
+    vmovdqu 64*\i+32(%rsi,%rax,8), %ymm5
+    vmovdqu %ymm4, 64*\i(%rdi,%rax,8)
+    vmovdqu %ymm5, 64*\i+32(%rdi,%rax,8)
+    vpclmulqdq $0x00, %ymm8, %ymm\i, %ymm6
     vpclmulqdq $0x11, %ymm8, %ymm\i, %ymm\i
-    vpxor   %ymm9, %ymm10, %ymm9
-    vpxor   %ymm9, %ymm\i, %ymm\i
+    vpxor   32*\i(%rcx,%rax,4), %ymm6, %ymm6
+    vpxor   %ymm6, %ymm\i, %ymm\i
+    crc32q  1024+8*\i(%rcx,%rax), %r8
+    crc32q  1280+8*\i(%rcx,%rax), %r9
+    crc32q  1536+8*\i(%rcx,%rax), %r10
+    crc32q  1792+8*\i(%rcx,%rax), %r11
     .endr
-    subq    $256, %rdx
-    jnz     .Lweft_fold_avx2
-.Lweft_folded_avx2:
-    .irp    i, 0, 1, 2, 3, 4, 5, 6, 7
-    vmovdqu %ymm\i, 32*\i(%rcx)
+    vmovdqa %ymm10, %ymm8
+    addl    $32, %eax
+    cmpl    $256, %eax
+    jb      .Lweft_lanes
+    addq    $2048, %rsi
+    addq    $2048, %rdi
+    addq    $2048, %rcx
+    subq    $2048, %rdx
+    jnz     .Lweft_lanes_block
+    vmovq   %xmm7, %rdx
+    .irp    i, 0, 1, 2, 3
+    vmovdqu %ymm\i, 32*\i(%rdx)
     .endr
+    movq    %r8, 128(%rdx)
+    movq    %r9, 136(%rdx)
+    movq    %r10, 144(%rdx)
+    movq    %r11, 152(%rdx)
+    movl    $1, %eax
     vzeroupper
     ret
     .cfi_endproc
-    .size   weft_guarded_copy_fold_avx2, . - weft_guarded_copy_fold_avx2
+    .size   weft_guarded_copy_lanes, . - weft_guarded_copy_lanes
 
     .globl  weft_guarded_fetch_add
     .hidden weft_guarded_fetch_add

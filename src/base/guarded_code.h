@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/crc32c_lanes.h"
 #include "base/crc32c_state.h"
 
 #if defined(__x86_64__) && defined(__LP64__) || defined(__aarch64__)
@@ -19,12 +20,14 @@ extern "C" {
 // True; or false after a fault, from weft_guarded_fault.
 bool weft_guarded_copy(void* to, const void* from, std::size_t bytes);
 #if defined(WEFT_GUARDED_FOLD)
-// `bytes`: a multiple of the block of a fold, and not 0. Only where the processor has VPCLMULQDQ,
-// and AVX-512 or AVX2.
+// `bytes`: a multiple of the block of a fold, and not 0. Only where the processor has VPCLMULQDQ
+// and AVX-512.
 bool weft_guarded_copy_fold_avx512(void* to, const void* from, std::size_t bytes,
                                    weft::Crc32cFold* fold);
-bool weft_guarded_copy_fold_avx2(void* to, const void* from, std::size_t bytes,
-                                 weft::Crc32cFold* fold);
+// `bytes`: a multiple of the block of `lanes`, and not 0. Adds as many bytes at `summed` to the
+// lanes. They may be those that were copied a block before. Only where crc32c_lanes::usable().
+bool weft_guarded_copy_lanes(void* to, const void* from, std::size_t bytes, const void* summed,
+                             weft::Crc32cLanes* lanes);
 #endif
 bool weft_guarded_fetch_add(void* at, std::uint64_t* operand_then_original);
 bool weft_guarded_exchange(void* at, std::uint64_t* operand_then_original);

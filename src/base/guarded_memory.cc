@@ -88,43 +88,64 @@ bool plain_copy(void* to, const void* from, std::size_t bytes) {
 #endif
 }
 
-#if defined(WEFT_GUARDED_FOLD)
-struct CopyFold {
-  bool (*copy)(void* to, const void* from, std::size_t bytes, Crc32cFold* fold) = nullptr;
-  // Of fewer bytes a copy and their CRC take less, because the last block is long.
+// A way to copy whole blocks and to add them to the state of a checksum. False: after a fault.
+struct SummingCopy {
+  bool (*copy)(std::byte* to, const std::byte* from, std::size_t bytes,
+               std::uint32_t& crc) = nullptr;
+  std::size_t block_bytes = 1;
+  // Of fewer bytes a copy and their CRC take less.
   std::size_t least_bytes = 0;
 };
 
-// With a null pointer where the processor has none of the instructions.
-CopyFold fastest_copy_fold() {
-  if (!__builtin_cpu_supports("vpclmulqdq")) return {};
-  if (__builtin_cpu_supports("avx512f")) return {weft_guarded_copy_fold_avx512, 1024};
-  if (__builtin_cpu_supports("avx2")) return {weft_guarded_copy_fold_avx2, 3072};
-  return {};
-}
-
-const CopyFold copy_fold = fastest_copy_fold();
-
-// Copies as many whole blocks as there are. Returns how many bytes that were; nothing is copied
-// where this thread or processor needs another way.
-[[nodiscard]] bool copy_folding(void* to, const void* from, std::size_t bytes, std::uint32_t& crc,
-                                std::size_t& copied) {
-  const bool folds = copy_fold.copy && bytes >= copy_fold.least_bytes && is_caught();
-  copied = folds ? bytes - bytes % Crc32cFold::block_bytes : 0;
-  if (copied == 0) return true;
-  show_sanitizers(to, from, copied);
+#if defined(WEFT_GUARDED_FOLD)
+bool copy_folding(std::byte* to, const std::byte* from, std::size_t bytes, std::uint32_t& crc) {
   Crc32cFold fold(crc);
-  if (!copy_fold.copy(to, from, copied, &fold)) return false;
+  if (!weft_guarded_copy_fold_avx512(to, from, bytes, &fold)) return false;
   crc = fold.state();
   return true;
 }
-#else
-[[nodiscard]] bool copy_folding(void* /*to*/, const void* /*from*/, std::size_t /*bytes*/,
-                                std::uint32_t& /*crc*/, std::size_t& copied) {
-  copied = 0;
+
+// The checksum is one block behind the copy, and reads what that has stored: memory of the
+// application is read once.
+bool copy_in_lanes(std::byte* to, const std::byte* from, std::size_t bytes, std::uint32_t& crc) {
+  constexpr std::size_t block = Crc32cLanes::block_bytes;
+  Crc32cLanes lanes;
+  if (!weft_guarded_copy(to, from, block)) return false;
+  const std::size_t rest = bytes - block;
+  if (rest > 0 && !weft_guarded_copy_lanes(to + block, from + block, rest, to, &lanes)) {
+    return false;
+  }
+  lanes.add(to + rest);
+  crc = lanes.state(crc, bytes / block);
   return true;
 }
+
+// With a null pointer where the processor has none of the instructions.
+SummingCopy fastest_summing_copy() {
+  if (__builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("avx512f")) {
+    return {copy_folding, Crc32cFold::block_bytes, 1024};
+  }
+  if (crc32c_lanes::usable()) return {copy_in_lanes, Crc32cLanes::block_bytes, 4096};
+  return {};
+}
+#else
+SummingCopy fastest_summing_copy() {
+  return {};
+}
 #endif
+
+const SummingCopy summing_copy = fastest_summing_copy();
+
+// Copies as many whole blocks as there are. Returns how many bytes that were; nothing is copied
+// where this thread or processor needs another way.
+[[nodiscard]] bool copy_summing(std::byte* to, const std::byte* from, std::size_t bytes,
+                                std::uint32_t& crc, std::size_t& copied) {
+  const bool sums = summing_copy.copy && bytes >= summing_copy.least_bytes && is_caught();
+  copied = sums ? bytes - bytes % summing_copy.block_bytes : 0;
+  if (copied == 0) return true;
+  show_sanitizers(to, from, copied);
+  return summing_copy.copy(to, from, copied, crc);
+}
 
 // The application's memory is the local side of `call`: the kernel accesses that as in read(2) and
 // write(2), of whatever kind the memory is. Where a sandbox refuses the call there is no
@@ -203,13 +224,12 @@ bool guarded_store(void* to, const void* from, std::size_t bytes) {
 }
 
 bool guarded_load(void* to, const void* from, std::size_t bytes, std::uint32_t& crc_state) {
+  auto* const target = static_cast<std::byte*>(to);
+  const auto* const source = static_cast<const std::byte*>(from);
   std::size_t copied = 0;
-  if (!copy_folding(to, from, bytes, crc_state, copied)) return false;
-  auto* const rest = static_cast<std::byte*>(to) + copied;
-  if (!guarded_load(rest, static_cast<const std::byte*>(from) + copied, bytes - copied)) {
-    return false;
-  }
-  crc_state = update_crc32c(crc_state, {rest, bytes - copied});
+  if (!copy_summing(target, source, bytes, crc_state, copied)) return false;
+  if (!guarded_load(target + copied, source + copied, bytes - copied)) return false;
+  crc_state = update_crc32c(crc_state, {target + copied, bytes - copied});
   return true;
 }
 

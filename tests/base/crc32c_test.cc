@@ -81,6 +81,21 @@ TEST(Crc32c, InLanesEqualsTheBitwiseDefinitionWithFewAndManyBlocks) {
   }
 }
 
+// The lanes that accompany a copy.
+TEST(Crc32c, OfBlocksInLanesGoesOnFromAnyState) {
+  if (!crc32c_lanes::usable()) GTEST_SKIP() << "not with this processor";
+  constexpr std::size_t block_bytes = Crc32cLanes::block_bytes;
+  const auto bytes = random_bytes(33 * block_bytes + 5);
+  for (const std::uint32_t before : {crc32c_begin, std::uint32_t{0x1234ABCD}}) {
+    Crc32cLanes lanes;
+    for (std::size_t blocks = 1; blocks <= 33; ++blocks) {
+      lanes.add(bytes.data() + 5 + (blocks - 1) * block_bytes);
+      const Bytes whole = Bytes(bytes).subspan(5, blocks * block_bytes);
+      ASSERT_EQ(lanes.state(before, blocks), update_crc32c(before, whole)) << blocks;
+    }
+  }
+}
+
 TEST(Crc32c, OfPiecesEqualsThatOfTheWhole) {
   const auto bytes = random_bytes(700);
   const auto whole = crc32c(bytes);

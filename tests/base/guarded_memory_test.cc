@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/crc32c_lanes.h"
 #include "base/crc32c_state.h"
 #include "base/fault_handler.h"
 #include "base/guarded_code.h"
@@ -170,15 +171,17 @@ TEST(GuardedMemory, ComputesTheChecksumOfEverySize) {
 }
 
 #if defined(WEFT_GUARDED_FOLD)
-using CopyFold = bool (*)(void* to, const void* from, std::size_t bytes, Crc32cFold* fold);
-
-void copy_and_fold(CopyFold copy_fold) {
+TEST(GuardedMemory, FoldsInWideRegisters) {
+  if (!__builtin_cpu_supports("vpclmulqdq") || !__builtin_cpu_supports("avx512f")) {
+    GTEST_SKIP() << "not with this processor";
+  }
+  catch_faults();
   const auto from = pattern(70'100);
   for (const std::size_t blocks : {1, 2, 3, 4, 15, 256}) {
     const std::size_t size = blocks * Crc32cFold::block_bytes;
     std::vector<std::byte> to(size + 65);
     Crc32cFold fold(crc32c_begin);
-    ASSERT_TRUE(copy_fold(to.data() + 1, from.data() + 3, size, &fold));
+    ASSERT_TRUE(weft_guarded_copy_fold_avx512(to.data() + 1, from.data() + 3, size, &fold));
     EXPECT_EQ(fold.state(), update_crc32c(crc32c_begin, {from.data() + 3, size})) << blocks;
     EXPECT_TRUE(std::equal(to.begin() + 1, to.end() - 64, from.begin() + 3)) << blocks;
     EXPECT_EQ(std::count(to.end() - 64, to.end(), std::byte{}), 64) << blocks;
@@ -189,17 +192,43 @@ void copy_and_fold(CopyFold copy_fold) {
   for (const std::size_t missing : {1, 255, 256, 257, 512}) {
     Crc32cFold fold(crc32c_begin);
     std::byte* const at = pages.edge() + missing - own.size();
-    EXPECT_FALSE(copy_fold(own.data(), at, own.size(), &fold)) << missing;
-    EXPECT_FALSE(copy_fold(at, own.data(), own.size(), &fold)) << missing;
+    EXPECT_FALSE(weft_guarded_copy_fold_avx512(own.data(), at, own.size(), &fold)) << missing;
+    EXPECT_FALSE(weft_guarded_copy_fold_avx512(at, own.data(), own.size(), &fold)) << missing;
   }
 }
 
-// A copy uses the widest registers of the processor, so the others would not be tested otherwise.
-TEST(GuardedMemory, FoldsInEachKindOfRegister) {
-  if (!__builtin_cpu_supports("vpclmulqdq")) GTEST_SKIP() << "not with this processor";
+// Processors with wider registers do not use the lanes otherwise.
+TEST(GuardedMemory, CopiesBesideAChecksumInLanes) {
+  if (!crc32c_lanes::usable()) GTEST_SKIP() << "not with this processor";
   catch_faults();
-  if (__builtin_cpu_supports("avx2")) copy_and_fold(weft_guarded_copy_fold_avx2);
-  if (__builtin_cpu_supports("avx512f")) copy_and_fold(weft_guarded_copy_fold_avx512);
+  constexpr std::size_t block = Crc32cLanes::block_bytes;
+  const auto from = pattern(70'100);
+  for (const std::size_t blocks : {1, 2, 3, 4, 15, 32}) {
+    const std::size_t size = blocks * block;
+    std::vector<std::byte> to(size + 65);
+    Crc32cLanes lanes;
+    ASSERT_TRUE(
+        weft_guarded_copy_lanes(to.data() + 1, from.data() + 3, size, from.data() + 7, &lanes));
+    EXPECT_TRUE(std::equal(to.begin() + 1, to.end() - 64, from.begin() + 3)) << blocks;
+    EXPECT_EQ(std::count(to.end() - 64, to.end(), std::byte{}), 64) << blocks;
+    EXPECT_EQ(lanes.state(crc32c_begin, blocks),
+              update_crc32c(crc32c_begin, {from.data() + 7, size}));
+  }
+}
+
+TEST(GuardedMemory, ReportsMissingMemoryFromACopyBesideAChecksum) {
+  if (!crc32c_lanes::usable()) GTEST_SKIP() << "not with this processor";
+  catch_faults();
+  constexpr std::size_t block = Crc32cLanes::block_bytes;
+  const Pages pages;
+  pages.protect_last(PROT_NONE);
+  std::vector<std::byte> own(block);
+  for (const std::size_t missing : {1, 255, 256, 257, 2047, 2048}) {
+    Crc32cLanes lanes;
+    std::byte* const at = pages.edge() + missing - block;
+    EXPECT_FALSE(weft_guarded_copy_lanes(own.data(), at, block, own.data(), &lanes)) << missing;
+    EXPECT_FALSE(weft_guarded_copy_lanes(at, own.data(), block, own.data(), &lanes)) << missing;
+  }
 }
 #endif
 
