@@ -32,12 +32,25 @@ constexpr std::uint64_t wake_token = 0;
 // grows while that continues, so that the thread costs less and less.
 constexpr std::chrono::microseconds shortest_stand_by{100};
 constexpr std::chrono::microseconds longest_stand_by{1000};
+// The same while a program goes on for long: each tick takes 20 to 50 us from a program on the same
+// processor where a timer is slow, as in a virtual machine.
+constexpr std::chrono::microseconds longest_steady_stand_by{4000};
+// In relation to the time for which the program has served the descriptors already: so much later,
+// at most, does the thread notice that it has stopped.
+constexpr std::uint64_t stand_by_share = 16;
+// After a longer pause the program begins anew.
+constexpr std::uint64_t longest_pause_ns = 1'000'000;
 // A program that polls now and then, and watches memory in between, needs the progress thread
 // without delay. How long that is assumed after it was seen.
 constexpr std::uint64_t eager_ns = 20'000'000;
 // How long the progress thread looks for more bulk data. The next part of it is there within some
 // 15 us; to wake the thread takes 20 and more, and takes the sender's time as well.
 constexpr std::uint64_t longer_look_ns = 50'000;
+
+std::chrono::microseconds longest_tick(std::uint64_t served_ns) {
+  const std::chrono::microseconds share{served_ns / 1000 / stand_by_share};
+  return std::clamp(share, longest_stand_by, longest_steady_stand_by);
+}
 
 bool contains(std::span<Pollable* const> targets, const Pollable* wanted) {
   return std::find(targets.begin(), targets.end(), wanted) != targets.end();
@@ -363,6 +376,9 @@ void Engine::run() {
 void Engine::serve() {
   std::array<epoll_event, batch> events;
   auto tick = shortest_stand_by;
+  // The application has served the descriptors between these times.
+  Time since_ns = 0;
+  Time until_ns = 0;
   bool all = mode_ == ProgressMode::thread;
   while (!stopping_) {
     const auto deadline_ns = run_deadlines(deadlines_at_once);
@@ -392,9 +408,17 @@ void Engine::serve() {
     if (mode_ == ProgressMode::thread) continue;
     // Something was left to a polling application. If that is about to sleep instead, the next turn
     // serves everything.
-    all = left && stand_by(tick);
+    if (!left) {
+      all = false;
+      until_ns = 0;
+      tick = shortest_stand_by;
+      continue;
+    }
+    if (const Time now_ns = sys::now_ns(); now_ns - until_ns > longest_pause_ns) since_ns = now_ns;
+    all = stand_by(tick);
+    until_ns = sys::now_ns();
     // The longest tick bounds how late the thread notices that the application has stopped polling.
-    tick = left ? std::min(tick * 2, longest_stand_by) : shortest_stand_by;
+    tick = std::min(tick * 2, longest_tick(until_ns - since_ns));
   }
 }
 
@@ -469,7 +493,7 @@ bool Engine::stand_by(std::chrono::microseconds tick) {
     }
     if (deferred_ > 0) run_deferred_of_tick();
     run_deadlines(deadlines_at_once);
-    tick = longest_stand_by;
+    tick = std::max(tick, longest_tick(sys::now_ns() - began_ns));
   }
   standing_by_ = false;
   set_steady_polling(false);
