@@ -52,9 +52,7 @@ constinit next::Function<ssize_t(int, void*, std::size_t, off_t)> positioned{"pr
 // When this library is loaded, because read(2) may be called where dlsym(3) may not: in handlers of
 // signals, and after fork(2).
 [[gnu::constructor]] void look_up() {
-  const int saved = errno;
-  (void)next::read(-1, nullptr, 0);
-  errno = saved;
+  next::read.look_up();
 }
 
 }  // namespace

@@ -31,13 +31,18 @@ class Function<Result(Arguments...)> {
     if (!found) found = find();
     return found(arguments...);
   }
+  // Now instead of at the first call. Where the C library comes before this one, there is none, and
+  // the function is never called here.
+  void look_up() const {
+    found_.store(reinterpret_cast<Pointer>(dlsym(RTLD_NEXT, name_)), std::memory_order_relaxed);
+  }
 
  private:
   using Pointer = Result (*)(Arguments...);
   Pointer find() const {
-    auto* const found = reinterpret_cast<Pointer>(dlsym(RTLD_NEXT, name_));
+    look_up();
+    auto* const found = found_.load(std::memory_order_relaxed);
     if (!found) std::abort();  // cannot be: the C library has them all
-    found_.store(found, std::memory_order_relaxed);
     return found;
   }
 
