@@ -109,12 +109,6 @@ class DescriptorsUnderWay : public CmTest {
     CmTest::TearDown();
   }
 
-  [[nodiscard]] sockaddr_storage listening_address() const {
-    sockaddr_storage address{};
-    std::memcpy(&address, rdma_get_local_addr(listener_), sizeof(sockaddr_in));
-    return address;
-  }
-
   WithoutCapabilities reduced_;
   std::array<Pair, 2> first_;
 };

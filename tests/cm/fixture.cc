@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <string_view>
 
 #include "device/addresses.h"
@@ -120,6 +121,12 @@ rdma_cm_id* CmTest::make_client_to(rdma_event_channel* channel, sockaddr* destin
 
 rdma_cm_id* CmTest::make_client(rdma_event_channel* channel, rdma_cm_id* listener) {
   return make_client_to(channel, rdma_get_local_addr(listener));
+}
+
+sockaddr_storage CmTest::listening_address() const {
+  sockaddr_storage address{};
+  std::memcpy(&address, rdma_get_local_addr(listener_), sizeof(sockaddr_in));
+  return address;
 }
 
 ibv_qp_init_attr CmTest::queue_pair_attributes() const {

@@ -44,6 +44,8 @@ class CmTest : public ::testing::Test {
   rdma_cm_id* make_id(rdma_event_channel* channel, void* context = nullptr);
   // Bound to 127.0.0.1 (or ::1), and listening.
   rdma_cm_id* make_listener(rdma_event_channel* channel, int family = AF_INET, int backlog = 0);
+  // Of listener_, which is there from the first connect_pair() on.
+  [[nodiscard]] sockaddr_storage listening_address() const;
   // A client with a resolved route to `listener`.
   rdma_cm_id* make_client(rdma_event_channel* channel, rdma_cm_id* listener);
   rdma_cm_id* make_client_to(rdma_event_channel* channel, sockaddr* destination);

@@ -55,12 +55,6 @@ class ProcessPairTest : public CmTest {
     CmTest::TearDown();
   }
 
-  [[nodiscard]] sockaddr_storage listening_address() const {
-    sockaddr_storage address{};
-    std::memcpy(&address, rdma_get_local_addr(listener_), sizeof(sockaddr_in));
-    return address;
-  }
-
   // A client whose request has arrived.
   void ask(rdma_cm_id*& client, rdma_cm_id*& server) {
     client = make_client(active_, listener_);
