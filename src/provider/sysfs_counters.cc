@@ -11,14 +11,12 @@
 
 #include "base/descriptor.h"
 #include "device/bounded_lock.h"
-#include "device/system.h"
 #include "provider/port_counters.h"
 #include "provider/sysfs_tree.h"
 
 namespace weft::provider {
 namespace {
 
-constexpr std::uint64_t period_ns = 1'000'000'000;
 constexpr useconds_t pause_us = 500;
 
 // Among the processes that add. Others may be stopped while they hold it, so nobody waits for it
@@ -63,18 +61,6 @@ void add_to(const Descriptor& folder, const PortCounter& counter, std::uint64_t 
 
 SysfsCounters::SysfsCounters(device::Device& device)
     : device_(device), published_(port_counter_paths().size()) {}
-
-std::shared_ptr<SysfsCounters> SysfsCounters::begin(device::Device& device) {
-  std::shared_ptr<SysfsCounters> made(new SysfsCounters(device));
-  device.engine().call_at(device::sys::now_ns() + period_ns, made);
-  return made;
-}
-
-// The thread that comes here may be the one that moves the data, so it does not wait.
-void SysfsCounters::on_deadline() {
-  publish(1);
-  device_.engine().call_at(device::sys::now_ns() + period_ns, shared_from_this());
-}
 
 void SysfsCounters::publish(int attempts) noexcept {
   try {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -12,14 +11,13 @@
 
 namespace weft::provider {
 
-// Adds each second, and when the process ends. While the folder does not exist, because no program
-// has asked for it, that costs a system call. A process that is killed loses the last second.
+// Adds when the process ends, and when it reads a counter. A process that is killed adds nothing.
 //
 // Thread-safe.
-class SysfsCounters : public device::Pollable, public std::enable_shared_from_this<SysfsCounters> {
+class SysfsCounters {
  public:
   // `device` outlives it.
-  [[nodiscard]] static std::shared_ptr<SysfsCounters> begin(device::Device& device);
+  explicit SysfsCounters(device::Device& device);
 
   // Enough for the files to be free, unless a process that changes them is stopped.
   static constexpr int patient = 20;
@@ -28,11 +26,7 @@ class SysfsCounters : public device::Pollable, public std::enable_shared_from_th
   // again after half a millisecond, and leaves it to the next time after so many attempts.
   void publish(int attempts) noexcept;
 
-  void on_ready(std::uint32_t /*epoll_events*/) override {}
-  void on_deadline() override;
-
  private:
-  explicit SysfsCounters(device::Device& device);
   void add_to_files(int attempts);
 
   device::Device& device_;
