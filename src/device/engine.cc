@@ -226,6 +226,12 @@ void Engine::call_at(std::uint64_t deadline_ns, const std::shared_ptr<Pollable>&
   if (first) wake_.signal();
 }
 
+void Engine::call_idly_at(std::uint64_t deadline_ns, const std::shared_ptr<Pollable>& target) {
+  const std::lock_guard lock(mutex_);
+  const bool first = deadlines_.add(deadline_ns, target);
+  if (first && thread_.joinable()) wake_.signal();
+}
+
 // Runs what is due, but not more than `most`. Returns the next deadline; nothing if there is none.
 std::optional<WaitLoop::Time> Engine::run_deadlines(int most) {
   for (int run = 0;; ++run) {

@@ -133,6 +133,9 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   // Calls on_deadline() once, at about `deadline_ns` of sys::now_ns().
   void call_at(std::uint64_t deadline_ns, const std::shared_ptr<Pollable>& target);
 
+  // The same, but starts no thread: while the device has none, the call waits until there is one.
+  void call_idly_at(std::uint64_t deadline_ns, const std::shared_ptr<Pollable>& target);
+
   // Handles what is ready now, without waiting. Called by application threads. `driven`: what the
   // caller drives itself with each of its polls, and has driven just now. Returns whether anything
   // else was ready.

@@ -246,7 +246,7 @@ void Process::build() {
   // A program of a simulation ends before the process does, and with it what it has.
   if (device_->engine().simulated()) return;
   live_server_ = LiveServer::open(*device_);
-  sysfs_counters_ = std::make_unique<SysfsCounters>(*device_);
+  sysfs_counters_ = SysfsCounters::begin(*device_);
   published_ = sysfs_counters_.get();
   finish_at_exit();
   if (!environment_is_quiet()) log(LogLevel::info, "weft0", start_line(*device_));

@@ -98,7 +98,7 @@ class Process {
   std::shared_ptr<Statistics> statistics_;
   device::Refusals early_refusals_;          // counted before there was a device
   std::shared_ptr<LiveServer> live_server_;  // null where it cannot be had
-  std::unique_ptr<SysfsCounters> sysfs_counters_;
+  std::shared_ptr<SysfsCounters> sysfs_counters_;
   std::atomic<SysfsCounters*> published_{nullptr};  // the same
   std::optional<device::Settings> configured_;      // nothing: the environment sets them
   OtherDevices other_devices_;

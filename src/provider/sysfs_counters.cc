@@ -11,16 +11,18 @@
 
 #include "base/descriptor.h"
 #include "device/bounded_lock.h"
+#include "device/system.h"
 #include "provider/port_counters.h"
 #include "provider/sysfs_tree.h"
 
 namespace weft::provider {
 namespace {
 
+constexpr std::uint64_t period_ns = 1'000'000'000;
 constexpr useconds_t pause_us = 500;
 
-// Among the processes that add. Others may be stopped while they hold it, so nobody waits for it
-// for long.
+// Only the process that holds this lock changes the files. A process may be stopped while it holds
+// the lock, so the others wait for a few milliseconds only.
 class FolderLock {
  public:
   explicit FolderLock(const Descriptor& folder) : folder_(folder) {}
@@ -61,6 +63,19 @@ void add_to(const Descriptor& folder, const PortCounter& counter, std::uint64_t 
 
 SysfsCounters::SysfsCounters(device::Device& device)
     : device_(device), published_(port_counter_paths().size()) {}
+
+// A device without connections has nothing to add, and gets no thread for that.
+std::shared_ptr<SysfsCounters> SysfsCounters::begin(device::Device& device) {
+  std::shared_ptr<SysfsCounters> made(new SysfsCounters(device));
+  device.engine().call_idly_at(device::sys::now_ns() + period_ns, made);
+  return made;
+}
+
+// The thread that comes here may be the one that moves the data, so it does not wait.
+void SysfsCounters::on_deadline() {
+  publish(1);
+  device_.engine().call_idly_at(device::sys::now_ns() + period_ns, shared_from_this());
+}
 
 void SysfsCounters::publish(int attempts) noexcept {
   try {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -11,13 +12,15 @@
 
 namespace weft::provider {
 
-// Adds when the process ends, and when it reads a counter. A process that is killed adds nothing.
+// Adds when the process ends, when it reads a counter, and each second while the device has its
+// thread, or is driven by the program. While the folder does not exist, because no program has
+// asked for it, that costs a system call. A process that is killed loses the last second.
 //
 // Thread-safe.
-class SysfsCounters {
+class SysfsCounters : public device::Pollable, public std::enable_shared_from_this<SysfsCounters> {
  public:
   // `device` outlives it.
-  explicit SysfsCounters(device::Device& device);
+  [[nodiscard]] static std::shared_ptr<SysfsCounters> begin(device::Device& device);
 
   // Enough for the files to be free, unless a process that changes them is stopped.
   static constexpr int patient = 20;
@@ -26,7 +29,11 @@ class SysfsCounters {
   // again after half a millisecond, and leaves it to the next time after so many attempts.
   void publish(int attempts) noexcept;
 
+  void on_ready(std::uint32_t /*epoll_events*/) override {}
+  void on_deadline() override;
+
  private:
+  explicit SysfsCounters(device::Device& device);
   void add_to_files(int attempts);
 
   device::Device& device_;

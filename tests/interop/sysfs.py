@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 import urllib.request
 
 import cases
@@ -129,6 +130,23 @@ def counters(stage):
         need(2 * count * size <= data_bytes <= 2 * count * size * _HEADROOM, f"{way}: {data_bytes}")
 
 
+@cases.case("sysfs.counters_of_a_running_program")
+def counters_of_a_running_program(stage):
+    """Others see what a program has counted while it goes on."""
+    folder = _own_folder(stage)
+    _counters(stage, folder)  # makes the files
+    stage.environment = {"XDG_RUNTIME_DIR": folder}
+    port = harness.free_port()
+    server = stage.start("server", "rping", "-s", "-a", "127.0.0.1", "-p", port)
+    server.await_listening(port)
+    client = stage.start("client", "rping", "-c", "-a", "127.0.0.1", "-p", port)
+    end = time.monotonic() + harness.WAIT_S
+    while not all(_counters(stage, folder)[f"rx_{kind}_requests"] for kind in ("read", "write")):
+        need(time.monotonic() < end, "nothing is counted")
+    for side in (client, server):
+        need(side.process.poll() is None, f"{side.name} has ended")
+
+
 @cases.case("sysfs.counters_of_perftest")
 def counters_of_perftest(stage):
     """It keeps the files open, and reads them again when it has measured."""
@@ -147,7 +165,7 @@ def node_exporter(stage):
     """Prometheus' exporter makes its own system calls, so it is told where the files are."""
     program = harness.installed("prometheus-node-exporter")
     folder = _own_folder(stage)
-    tree = os.path.dirname(os.path.dirname(os.path.dirname(_tree_of(stage, folder) + "/x")))
+    tree = os.path.dirname(os.path.dirname(_tree_of(stage, folder)))
     stage.environment = {"XDG_RUNTIME_DIR": folder}
     rdmacm_utils.rping(stage, "127.0.0.1", count=10)
     port = harness.free_port()
