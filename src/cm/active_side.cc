@@ -105,8 +105,7 @@ std::shared_ptr<device::Dialer> ActiveSide::make_dialer(
   plan.handshake.ord = to_wire(parameters.initiator_depth, settings.acknowledge);
   plan.private_data = std::move(parameters.private_data);
   plan.connect_timeout_ns = state_.registry->options().connect_timeout_ns;
-  const bool near = device::is_loopback_address(plan.destination) ||
-                    device::same_host_address(plan.source, plan.destination);
+  const bool near = device::stays_on_host(plan.source, plan.destination);
   plan.refused_ns = near ? device::limits::refused_ns : device::limits::refused_far_ns;
   plan.handshake_timeout_ns = reply_timeout_ns();
   plan.notice_ns = state_.registry->options().handshake_timeout_ns;

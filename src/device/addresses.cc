@@ -141,6 +141,10 @@ bool is_loopback_address(const sockaddr_storage& address) {
   return IN6_IS_ADDR_LOOPBACK(&ipv6);
 }
 
+bool stays_on_host(const sockaddr_storage& source, const sockaddr_storage& destination) {
+  return is_loopback_address(destination) || same_host_address(source, destination);
+}
+
 std::uint16_t port_of(const sockaddr_storage& address) {
   return ntohs(address.ss_family == AF_INET ? as_ipv4(address).sin_port
                                             : as_ipv6(address).sin6_port);

@@ -35,6 +35,9 @@ void set_scope(sockaddr_storage& address, unsigned interface_index);
 // Compares without the port.
 [[nodiscard]] bool same_host_address(const sockaddr_storage& a, const sockaddr_storage& b);
 [[nodiscard]] bool is_any_address(const sockaddr_storage& address);
+// Whether a connection between them never leaves this host.
+[[nodiscard]] bool stays_on_host(const sockaddr_storage& source,
+                                 const sockaddr_storage& destination);
 [[nodiscard]] bool is_loopback_address(const sockaddr_storage& address);
 [[nodiscard]] std::uint16_t port_of(const sockaddr_storage& address);
 void set_port(sockaddr_storage& address, std::uint16_t port);

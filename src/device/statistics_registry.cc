@@ -102,6 +102,10 @@ void watch(QueuePair& queue_pair, bool wanted) {
 
 }  // namespace
 
+void add_to(QueuePairCounters& sum, const QueuePairCounters& more) {
+  add(sum, more);
+}
+
 // Bounded, because a program may create and destroy queue pairs for ever.
 template <typename Entry>
 void StatisticsRegistry::keep(std::vector<Entry>& list, const Entry& entry) {

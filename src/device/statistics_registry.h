@@ -18,6 +18,9 @@ class CompletionQueue;
 class QueuePair;
 struct Region;
 
+// Adds each counter.
+void add_to(QueuePairCounters& sum, const QueuePairCounters& more);
+
 // Destroyed objects are listed one by one only if the user asked for statistics
 // (Settings::stats_path); so are regions. Otherwise there are sums, for `weft top`.
 //

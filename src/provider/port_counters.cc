@@ -9,53 +9,27 @@
 namespace weft::provider {
 namespace {
 
-struct Sums {
-  Traffic sent;
-  Traffic received;
-  Traffic peer_writes;
-  Traffic peer_reads;
-  Traffic peer_atomics;
-  std::uint64_t rnr_waits = 0;
-  StatusCounts send_completions{};
-  StatusCounts receive_completions{};
-};
-
-void add(Traffic& sum, const Traffic& traffic) {
-  sum.operations += traffic.operations;
-  sum.bytes += traffic.bytes;
-}
-
-void add(StatusCounts& sum, const StatusCounts& counts) {
-  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += counts[i];
-}
-
-// Requests and the answers to them, each at the end that sends them.
-void add(Sums& sums, const QueuePairCounters& counters) {
-  for (const Traffic* sent : {&counters.sends, &counters.writes, &counters.peer_reads}) {
-    add(sums.sent, *sent);
-  }
-  for (const Traffic* received : {&counters.received, &counters.peer_writes, &counters.reads}) {
-    add(sums.received, *received);
-  }
-  add(sums.peer_writes, counters.peer_writes);
-  add(sums.peer_reads, counters.peer_reads);
-  add(sums.peer_atomics, counters.peer_atomics);
-  // A request and an answer each way.
-  sums.sent.operations +=
-      counters.reads.operations + counters.atomics.operations + counters.peer_atomics.operations;
-  sums.received.operations += counters.peer_reads.operations + counters.atomics.operations +
-                              counters.peer_atomics.operations;
-  sums.rnr_waits += counters.rnr_waits;
-  add(sums.send_completions, counters.send_completions);
-  add(sums.receive_completions, counters.receive_completions);
-}
-
-Sums sums_of(device::Device& device) {
-  Sums sums;
+QueuePairCounters sums_of(device::Device& device) {
   const auto live = device.statistics_registry().live();
-  add(sums, live.destroyed_counters);
-  for (const auto& pair : live.queue_pairs) add(sums, pair.entry.counters);
+  QueuePairCounters sums = live.destroyed_counters;
+  for (const auto& pair : live.queue_pairs) device::add_to(sums, pair.entry.counters);
   return sums;
+}
+
+// Requests and answers that left. A Read and an atomic are a request here and an answer there.
+Traffic sent_by(const QueuePairCounters& sums) {
+  return {.operations = sums.sends.operations + sums.writes.operations + sums.reads.operations +
+                        sums.atomics.operations + sums.peer_reads.operations +
+                        sums.peer_atomics.operations,
+          .bytes = sums.sends.bytes + sums.writes.bytes + sums.peer_reads.bytes};
+}
+
+// Those that came.
+Traffic received_by(const QueuePairCounters& sums) {
+  return {.operations = sums.received.operations + sums.peer_writes.operations +
+                        sums.reads.operations + sums.atomics.operations +
+                        sums.peer_reads.operations + sums.peer_atomics.operations,
+          .bytes = sums.received.bytes + sums.peer_writes.bytes + sums.reads.bytes};
 }
 
 std::uint64_t errors_in(const StatusCounts& counts) {
@@ -66,18 +40,20 @@ std::uint64_t errors_in(const StatusCounts& counts) {
   return errors;
 }
 
-std::vector<PortCounter> counters_of(const Sums& sums, std::uint64_t dropped_datagrams,
+std::vector<PortCounter> counters_of(const QueuePairCounters& sums, std::uint64_t dropped_datagrams,
                                      std::uint64_t out_of_buffer, std::uint64_t refused_accesses) {
   constexpr std::uint64_t unit_bytes = 4;
+  const Traffic sent = sent_by(sums);
+  const Traffic received = received_by(sums);
   const StatusCounts& sends = sums.send_completions;
   const StatusCounts& receives = sums.receive_completions;
   return {
-      {"counters/port_xmit_data", sums.sent.bytes / unit_bytes},
-      {"counters/port_xmit_packets", sums.sent.operations},
-      {"counters/unicast_xmit_packets", sums.sent.operations},
-      {"counters/port_rcv_data", sums.received.bytes / unit_bytes},
-      {"counters/port_rcv_packets", sums.received.operations},
-      {"counters/unicast_rcv_packets", sums.received.operations},
+      {"counters/port_xmit_data", sent.bytes / unit_bytes},
+      {"counters/port_xmit_packets", sent.operations},
+      {"counters/unicast_xmit_packets", sent.operations},
+      {"counters/port_rcv_data", received.bytes / unit_bytes},
+      {"counters/port_rcv_packets", received.operations},
+      {"counters/unicast_rcv_packets", received.operations},
       {"counters/port_rcv_errors", dropped_datagrams},
       {"counters/port_xmit_discards"},
       {"counters/port_xmit_wait"},

@@ -2,7 +2,6 @@
 // InfiniBand's port counters, in `hw_counters` those of adapters, with the names of mlx5.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <vector>

@@ -20,7 +20,7 @@ namespace weft::provider {
 
 // The folder for a device, whether or not it exists. Thread-safe.
 [[nodiscard]] std::string sysfs_folder_of(device::Device& device);
-// Whether it exists, belongs to this user, and nobody else can change it.
+// Returns true if the folder exists, belongs to this user and cannot be changed by other users.
 [[nodiscard]] bool sysfs_folder_exists(const std::string& folder);
 
 }  // namespace weft::provider

@@ -1,5 +1,5 @@
-// Linux limits the descriptors in messages that nobody has received, for each user: unix(7),
-// ETOOMANYREFS. Weft's own messages wait meanwhile.
+// Linux limits how many descriptors a user has in messages that were not received yet
+// (ETOOMANYREFS, unix(7)). Weft's own messages wait until the kernel accepts them.
 #include <linux/capability.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -18,7 +18,8 @@
 namespace weft::cm {
 namespace {
 
-// The limit does not hold for who has one of these. Threads of the device inherit what is left.
+// The limit does not apply to a thread with one of these capabilities. Threads of the device
+// inherit the capabilities of the thread that starts them.
 class WithoutCapabilities {
  public:
   WithoutCapabilities() {

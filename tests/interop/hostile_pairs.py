@@ -159,6 +159,7 @@ class Peer:
         end = time.monotonic() + harness.WAIT_S
         answer, private = self._ask(number)
         while answer in (self._NOT_YET, self._CROSSED) and time.monotonic() < end:
+            print(f"the target answers the hello with {answer}")
             self.socket.close()
             time.sleep(0.01)
             self._connect()

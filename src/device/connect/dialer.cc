@@ -203,8 +203,7 @@ int Dialer::open() {
     }
   }
   apply_tos(fd_.get(), plan_.destination.ss_family, plan_.tos);
-  tune(fd_.get(), is_loopback_address(plan_.destination) ||
-                      same_host_address(plan_.source, plan_.destination));
+  tune(fd_.get(), stays_on_host(plan_.source, plan_.destination));
   return 0;
 }
 

@@ -183,8 +183,9 @@ bool ProcessPair::send_first_outgoing() {
   return true;
 }
 
-// Where the channel has room and takes nothing, the user has too many descriptors in messages that
-// nobody has received (unix(7), ETOOMANYREFS). No event tells when that ends.
+// The channel can have room and still refuse a message: the kernel limits how many descriptors a
+// user has in messages that were not received yet (ETOOMANYREFS, unix(7)). The kernel reports no
+// event when the message would be accepted, so this tries again after a pause.
 void ProcessPair::flush_outgoing(std::uint32_t events) {
   if (outgoing_.empty()) return;
   if (!send_first_outgoing()) {
