@@ -73,7 +73,9 @@ class Stream {
       require(flow_.readable() == readable);
       return;
     }
-    if (!is_update(word) && kind_of(word) != Kind::end) ++used_receives_;
+    // These have receives of their own.
+    const bool own = is_update(word) || kind_of(word) == Kind::end || kind_of(word) == Kind::wake;
+    if (!own) ++used_receives_;
   }
   void sent(const Piece& piece, bool from_ring) {
     const auto& sizes = flow_.sizes();
