@@ -21,7 +21,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "interpose/spin_rule.h"
+#include "base/spin_rule.h"
 #include "weft/stream/stream.hpp"
 
 namespace weft::interpose {
