@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "cm/identifier.h"
+#include "cm/pair_wait.h"
+#include "device/local/process_pair.h"
 
 namespace weft::cm {
 
@@ -51,6 +53,26 @@ void Channel::await_reader() const {
   for (unsigned i = 0; i < looks && readers_ == 0 && device::sys::is_alive(reader); ++i) {
     device::sys::sleep_us(pause_us);
   }
+}
+
+// Either this thread sees the one that waits, or that one sees the event before it sleeps.
+void Channel::push(std::unique_ptr<Event> event) {
+  events_.push(std::move(event));
+  if (!waited_.load(std::memory_order_seq_cst) || PairWait::is_at(*this)) return;
+  const std::lock_guard lock(waited_mutex_);
+  if (device::ProcessPair* const pair = waited_) pair->end_sleep();
+}
+
+bool Channel::begin_pair_wait(device::ProcessPair& pair) {
+  const std::lock_guard lock(waited_mutex_);
+  if (waited_) return false;
+  waited_ = &pair;
+  return true;
+}
+
+void Channel::end_pair_wait() {
+  const std::lock_guard lock(waited_mutex_);
+  waited_ = nullptr;
 }
 
 std::unique_ptr<Event> Channel::take() {

@@ -7,11 +7,16 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "base/bytes.h"
 #include "device/completion/event_queue.h"
+
+namespace weft::device {
+class ProcessPair;
+}
 
 namespace weft::cm {
 
@@ -50,7 +55,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   }
 
   [[nodiscard]] const std::shared_ptr<Registry>& registry() const { return registry_; }
-  void push(std::unique_ptr<Event> event) { events_.push(std::move(event)); }
+  void push(std::unique_ptr<Event> event);
+  [[nodiscard]] bool has_event() const { return events_.has_event(); }
   // Takes the next event. The caller must have taken a token from the descriptor; null where the
   // event was withdrawn meanwhile. Counts the event as delivered to its owner.
   [[nodiscard]] std::unique_ptr<Event> take();
@@ -70,6 +76,11 @@ class Channel : public std::enable_shared_from_this<Channel> {
   // a moment until the thread is there, so that it does not use a destroyed channel.
   void await_reader() const;
 
+  // The calling thread waits for the next event at that pair of processes (PairWait), and is to be
+  // woken there. False: another thread does so already.
+  [[nodiscard]] bool begin_pair_wait(device::ProcessPair& pair);
+  void end_pair_wait();
+
   void abandon_after_fork() {
     abandoned_ = true;
     events_.abandon_after_fork();
@@ -88,6 +99,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   std::atomic<int> last_reader_{0};  // thread id; 0: none yet
   Handle handle_{.channel = {}, .owner = this};
   device::EventQueue<std::unique_ptr<Event>> events_;
+  std::mutex waited_mutex_;                            // of changes of what follows
+  std::atomic<device::ProcessPair*> waited_{nullptr};  // begin_pair_wait()
 };
 
 }  // namespace weft::cm

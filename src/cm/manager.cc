@@ -8,6 +8,7 @@
 #include "cm/cm.h"
 #include "cm/identifier.h"
 #include "cm/newer.h"
+#include "cm/pair_wait.h"
 #include "cm/ports.h"
 #include "cm/registry.h"
 #include "device/addresses.h"
@@ -100,9 +101,16 @@ int Manager::get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
 // A token may belong to an event that was withdrawn, so it waits again. 0 or an errno value.
 int Manager::await_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
   while (true) {
-    device::Context* const context = registry_of(*Channel::of(channel))->opened();
-    if (context) prepare_to_wait(context->engine(), channel->fd);
-    if (const int failed = device::sys::await_token(channel->fd)) return failed;
+    Channel& read = *Channel::of(channel);
+    device::Context* const context = registry_of(read)->opened();
+    int failed = 0;
+    if (context && PairWait::begin(read, *context)) {
+      failed = PairWait::await();
+    } else {
+      if (context) prepare_to_wait(context->engine(), channel->fd);
+      failed = device::sys::await_token(channel->fd);
+    }
+    if (failed != 0) return failed;
     if (take_cm_event(channel, event)) return 0;
   }
 }

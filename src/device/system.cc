@@ -3,6 +3,7 @@
 #include "device/system.h"
 
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <net/if.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
@@ -386,6 +387,20 @@ int await_token(int fd) {
   }
   pthread_setcanceltype(type, nullptr);
   return got < 0 ? static_cast<int>(-got) : 0;
+}
+
+// Without a timeout, so that the kernel starts again after a signal handler with SA_RESTART, as for
+// read(2): signal(7).
+int await_wake(const void* word, std::uint32_t value) {
+  int type = 0;
+  pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
+  const auto woken = call(SYS_futex, word, FUTEX_WAIT, value, nullptr, nullptr, 0);
+  pthread_setcanceltype(type, nullptr);
+  return woken < 0 ? static_cast<int>(-woken) : 0;
+}
+
+bool wake_sleeper(const void* word) {
+  return call(SYS_futex, word, FUTEX_WAKE, 1, nullptr, nullptr, 0) > 0;
 }
 
 // SIOCGIFMTU works on any socket and needs no privilege.

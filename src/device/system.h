@@ -49,6 +49,12 @@ int event_fd(bool semaphore);  // blocking, close-on-exec
 // or EINTR. The thread may be cancelled here (pthread_cancel(3)), so no caller up to the C function
 // may hold anything with a destructor.
 int await_token(int fd);
+// Sleeps while `word`, a std::uint32_t in shared memory, is `value`, until wake_sleeper() in any
+// process. 0, EAGAIN where it is another value, or EINTR where read(2) would end so. The thread may
+// be cancelled as in await_token().
+int await_wake(const void* word, std::uint32_t value);
+// True if a thread slept on the word.
+bool wake_sleeper(const void* word);
 int interface_mtu(const char* name);
 int set_nonblocking(int fd);
 bool nonblocking(int fd);

@@ -2,6 +2,7 @@
 // is pending. The program controls the descriptor's blocking mode (it may set O_NONBLOCK).
 #pragma once
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
@@ -26,10 +27,14 @@ class EventQueue {
   void push(Event event) {
     const std::lock_guard lock(mutex_);
     events_.push_back(std::move(event));
+    count_.store(events_.size(), std::memory_order_seq_cst);
     // Write the token under the lock, so that withdraw() finds it together with the event.
     const std::uint64_t one = 1;
     sys::write(fd_.get(), &one, sizeof one);
   }
+
+  // Without the lock. Another thread may hold the token of the event.
+  [[nodiscard]] bool has_event() const { return count_.load(std::memory_order_seq_cst) != 0; }
 
   // Takes the event of a token from sys::await_token(fd()). False only if the event was withdrawn
   // because this call came very late: wait again. Calls `on_taken` under the lock, so the event is
@@ -40,6 +45,7 @@ class EventQueue {
     if (events_.empty()) return false;
     event = std::move(events_.front());
     events_.pop_front();
+    count_.store(events_.size(), std::memory_order_relaxed);
     on_taken(event);
     taken_.notify_all();
     return true;
@@ -88,6 +94,7 @@ class EventQueue {
       } else {
         withdrawn.push_back(std::move(events_[i]));
         events_.erase(i);
+        count_.store(events_.size(), std::memory_order_relaxed);
       }
     }
   }
@@ -96,6 +103,7 @@ class EventQueue {
   std::mutex mutex_;
   std::condition_variable taken_;
   RingQueue<Event> events_;
+  std::atomic<std::size_t> count_{0};  // of events_
 };
 
 }  // namespace weft::device

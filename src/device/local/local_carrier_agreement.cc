@@ -148,7 +148,7 @@ void LocalCarrier::start_in_pair(QueuePairLock& lock) {
   link_ = std::make_unique<Link>(parts_, std::move(pair_), std::move(peer));
   open_link();
   if (active_) {
-    link_->connection.wake();
+    link_->connection.wire().wake_waiter();
   } else {
     end.accept(parts_.context, offered);
     parts_.shared.received = end.take_files();

@@ -93,7 +93,7 @@ void LocalConnection::report_end(inbox::End end) {
   peer_at_->end.compare_exchange_strong(none, end);
   // A peer that has reported its own end before does not look for another one. If both report at
   // once, each of them sees that of the other, or wakes it.
-  if (own_at_->end.load(std::memory_order_seq_cst) == inbox::End::none) wake();
+  if (own_at_->end.load(std::memory_order_seq_cst) == inbox::End::none) wire_->wake_waiter();
 }
 
 void LocalConnection::close_memory() {

@@ -23,6 +23,8 @@ class LocalWire {
   [[nodiscard]] virtual inbox::Inbox& peer() const = 0;
   // Makes the peer look at its inbox, if it has an engine that watches. Never blocks.
   virtual void wake() = 0;
+  // The same where the connection has begun or ended, which the peer's program may wait for.
+  virtual void wake_waiter() { wake(); }
   // Takes what has come to wake this end. False: the peer's process is gone.
   [[nodiscard]] virtual bool read() = 0;
   // The connection is over. `position`: where this end would put its next message.
@@ -61,6 +63,7 @@ class PairWire final : public LocalWire {
   [[nodiscard]] inbox::Inbox& own() const override { return end_.own(); }
   [[nodiscard]] inbox::Inbox& peer() const override { return end_.peer(); }
   void wake() override { end_.ring(); }
+  void wake_waiter() override { end_.ring_waiter(); }
   [[nodiscard]] bool read() override { return !end_.is_lost(); }
   void leave(std::uint64_t position) override { end_.set_position(position); }
   void abandon_after_fork() override { end_.abandon_after_fork(); }

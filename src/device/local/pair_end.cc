@@ -147,7 +147,7 @@ void PairEnd::leave() {
     peer.leaving.position.store(position_.value_or(peer.first_slot), std::memory_order_relaxed);
     // Rung before the number may serve another connection. Where an end was reported before, the
     // peer was rung for it (LocalConnection::report_end()).
-    if (ends_here) pair->ring(number_);
+    if (ends_here) pair->ring(number_, ProcessPair::Wakes::waiter);
     pair->leave(number_, std::move(own_));
     peer.leaving.done.store(1, std::memory_order_release);
     return;

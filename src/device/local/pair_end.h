@@ -50,8 +50,10 @@ class PairEnd {
   [[nodiscard]] const std::shared_ptr<const PeerProcess>& process() const { return process_; }
   // What the peer's program shares.
   [[nodiscard]] SharedFiles take_files() { return std::move(files_); }
-  // Makes the peer look. Thread-safe.
-  void ring() const { pair_->ring(number_); }
+  // Makes the peer look, and the second one also a thread that waits for an event of the connection
+  // manager. Thread-safe.
+  void ring() const { pair_->ring(number_, ProcessPair::Wakes::engine); }
+  void ring_waiter() const { pair_->ring(number_, ProcessPair::Wakes::waiter); }
   // In the child after fork(): leaves nothing.
   void abandon_after_fork();
   // Where this end would put its next message.

@@ -69,6 +69,7 @@ ProcessPair::ProcessPair(Device& device, LocalChannel channel, SharedMemory bell
 // Another thread may be told of a message at once, and leaves it until the token is known.
 bool ProcessPair::start() {
   (void)reading_.test_and_set(std::memory_order_acquire);
+  bells(dials_).mail.open.store(1, std::memory_order_release);
   token_ = device_.engine().watch(channel_.fd(), EPOLLIN, shared_from_this());
   reading_.clear(std::memory_order_release);
   return token_ != 0;
@@ -161,6 +162,18 @@ InboxPlace ProcessPair::map_inbox(const pair_message::InboxName& name, sys::Desc
 // Messages keep their order: what the peer has no room for waits, and what follows waits behind it.
 bool ProcessPair::send(const Header& header, Bytes frame, std::span<const int> descriptors) {
   if (gone()) return true;
+  const Bytes plain = std::as_bytes(std::span(&header, 1));
+  if (descriptors.empty() && outgoing_mail_.put(bells(!dials_).mail, plain, frame)) {
+    announce(Wakes::waiter);
+    return true;
+  }
+  if (!send_by_channel(header, frame, descriptors)) return false;
+  outgoing_mail_.sent_by_channel();
+  return true;
+}
+
+bool ProcessPair::send_by_channel(const Header& header, Bytes frame,
+                                  std::span<const int> descriptors) {
   std::vector<std::byte> bytes(sizeof header + frame.size());
   std::memcpy(bytes.data(), &header, sizeof header);
   std::ranges::copy(frame, bytes.begin() + sizeof header);
@@ -200,8 +213,11 @@ void ProcessPair::flush_outgoing(std::uint32_t events) {
 }
 
 void ProcessPair::on_deadline() {
-  const std::lock_guard lock(mutex_);
-  if (!gone()) flush_outgoing(EPOLLOUT);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!gone()) flush_outgoing(EPOLLOUT);
+  }
+  take_left();
 }
 
 // Files that the peer has got before are only named.
@@ -279,7 +295,7 @@ void ProcessPair::on_ready(std::uint32_t events) {
   for (std::size_t read = 0; open && more && read < messages_per_turn;) {
     auto messages = channel_.receive_several();
     for (auto& message : messages) {
-      open = open && !message.bytes.empty() && handle(std::move(message));
+      open = open && !message.bytes.empty() && handle_of_channel(std::move(message));
     }
     read += messages.size();
     more = messages.size() == LocalChannel::several;
@@ -288,14 +304,32 @@ void ProcessPair::on_ready(std::uint32_t events) {
     const std::lock_guard lock(mutex_);
     flush_outgoing(events);
   }
-  call_rung();
+  open = open && take_new();
   reading_.clear(std::memory_order_release);
   if (!open) end();
 }
 
+bool ProcessPair::handle_of_channel(LocalChannel::Message message) {
+  if (message.bytes.size() == sizeof(pair_message::Kind)) return true;  // bells
+  if (!take_mail() || !handle(std::move(message))) return false;
+  mail_.handled_of_channel(bells(dials_).mail);
+  return true;
+}
+
+// A peer that writes as fast as this end reads has its turn again soon.
+bool ProcessPair::take_mail() {
+  PairMail& mail = bells(dials_).mail;
+  for (std::size_t taken = 0; taken < messages_per_turn; ++taken) {
+    auto bytes = mail_.take(mail);
+    if (!bytes) return true;
+    if (!handle({.bytes = std::move(*bytes), .descriptors = {}})) return false;
+  }
+  device_.engine().call_at(sys::now_ns(), shared_from_this());
+  return true;
+}
+
 bool ProcessPair::handle(LocalChannel::Message message) {
   Header header;
-  if (message.bytes.size() == sizeof header.kind) return true;  // bells
   if (message.bytes.size() < sizeof header) return false;
   std::memcpy(&header, message.bytes.data(), sizeof header);
   const Bytes frame = Bytes(message.bytes).subspan(sizeof header);
@@ -358,6 +392,7 @@ bool ProcessPair::on_connect(const Header& header, Bytes frame,
   }
   PairReply parts;
   const bool complete = take_parts(header, std::move(files), parts);
+  device_.process_pairs().note_request(shared_from_this());
   const auto listener = device_.process_pairs().listener_at(header.destination);
   if (!complete || !listener || !same_user()) {
     end.refuse({}, Answer::not_serving);
@@ -436,12 +471,19 @@ void ProcessPair::call(std::uint32_t number) {
   if (target) target->on_ready(EPOLLIN);
 }
 
-// The flag is cleared before the bells are looked at, and set after them: a bell that is missed
-// here sends a message of its own.
+// The flag is cleared before the memory is looked at, and set after it was written: what is missed
+// here is announced once more. False: the peer has sent something wrong.
+bool ProcessPair::take_new() {
+  PairBells& own = bells(dials_);
+  if (own.pending.load(std::memory_order_relaxed) == 0) return true;
+  own.pending.store(0, std::memory_order_seq_cst);
+  if (!take_mail()) return false;
+  call_rung();
+  return true;
+}
+
 void ProcessPair::call_rung() {
   PairBells& own = bells(dials_);
-  if (own.pending.load(std::memory_order_relaxed) == 0) return;
-  own.pending.store(0, std::memory_order_seq_cst);
   std::vector<std::shared_ptr<Pollable>> targets;
   {
     const std::lock_guard lock(mutex_);
@@ -460,13 +502,24 @@ void ProcessPair::call_rung() {
   for (const auto& target : targets) target->on_ready(EPOLLIN);
 }
 
-// A full channel needs no message: the peer has others to read, and looks at its bells then.
-void ProcessPair::ring(std::uint32_t number) {
+void ProcessPair::ring(std::uint32_t number, Wakes wakes) {
   if (gone() || abandoned_) return;
   PairBells& theirs = bells(!dials_);
   theirs.words[number / 64].fetch_or(std::uint64_t{1} << (number % 64));
   theirs.summary[number / 4096].fetch_or(std::uint64_t{1} << (number / 64 % 64));
+  announce(wakes);
+}
+
+// A thread that the kernel does not wake is on its way, or was cancelled. A full channel needs no
+// message: the peer has others to read, and looks at its bells then.
+void ProcessPair::announce(Wakes wakes) {
+  PairBells& theirs = bells(!dials_);
   if (theirs.pending.exchange(1, std::memory_order_seq_cst) != 0) return;
+  const Waiting waiting = theirs.waiting.load(std::memory_order_seq_cst);
+  if (waiting == Waiting::looks) return;
+  if (waiting == Waiting::sleeps && wakes == Wakes::waiter && sys::wake_sleeper(&theirs.waiting)) {
+    return;
+  }
   constexpr auto kind = Kind::bells;
   (void)channel_.send(std::as_bytes(std::span(&kind, 1)));
 }

@@ -4,8 +4,10 @@
 // A connection of its own for each queue pair costs a TCP connection, a Unix socket and two files
 // of shared memory, all of which are made, passed, mapped and given back. A pair of processes has
 // one Unix socket and inboxes that connections use one after the other (inbox_pool.h). The MPA
-// request and the reply travel over that socket, and queue pairs are woken by bells: bits in memory
-// that both map, and one message for all that were set before it is read.
+// request and the reply travel in memory that both map, or over that socket where descriptors go
+// along, and queue pairs are woken by bells: bits in that memory. One message on the socket wakes
+// the other process for all that is new before it is read. None is needed while a thread of its
+// program waits for an event of the connection manager (pair_wait.h).
 //
 // One side dials, and the other one serves: processes that connect to each other in both directions
 // have two pairs. The dialing side introduces the pair (process_pairs.h). Where anything is missing
@@ -13,7 +15,6 @@
 // time depends on this.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -28,6 +29,7 @@
 #include "device/engine.h"
 #include "device/local/inbox_pool.h"
 #include "device/local/local_channel.h"
+#include "device/local/pair_bells.h"
 #include "device/local/pair_message.h"
 #include "device/local/peer_process.h"
 #include "device/queue_pair/shared_files.h"
@@ -37,16 +39,6 @@ namespace weft::device {
 class Context;
 class Device;
 class PairEnd;
-
-// In shared memory: the ends that are to look at their connection. One for each direction.
-struct PairBells {
-  static constexpr std::uint32_t most_connections = 1U << 14;
-  static constexpr std::uint32_t words_count = most_connections / 64;
-
-  std::atomic<std::uint32_t> pending{0};  // not 0: a message is under way
-  alignas(64) std::array<std::atomic<std::uint64_t>, words_count / 64> summary{};
-  std::array<std::atomic<std::uint64_t>, words_count> words{};
-};
 
 // What a connection needs of its queue pair.
 struct PairTerms {
@@ -93,8 +85,29 @@ class ProcessPair final : public Pollable, public std::enable_shared_from_this<P
   void on_ready(std::uint32_t events) override;
   void on_deadline() override;
 
+  // --- A thread of the program that waits for an event of the connection manager: see PairWait.
+
+  // False: another thread waits here, or the pair is over.
+  [[nodiscard]] bool begin_wait();
+  // What comes from now on finds the thread awake.
+  void look_on();
+  // Handles what is new.
+  void look();
+  // The thread is going to sleep on waiting_word(), for as long as that is Waiting::sleeps. False:
+  // something is new.
+  [[nodiscard]] bool begin_sleep();
+  // Wakes the thread, if it sleeps. From any other thread, between begin_wait() and end_wait().
+  void end_sleep();
+  // What the thread has not seen is left to the progress thread.
+  void end_wait();
+  [[nodiscard]] std::atomic<Waiting>& waiting_word() const { return bells(dials_).waiting; }
+
  private:
   friend class PairEnd;
+
+  // For whom a bell is: data that a program waits for may be seen by any thread, while an event of
+  // the connection manager is for the thread that waits for one.
+  enum class Wakes : std::uint8_t { engine, waiter };
 
   struct Entry {
     bool used = false;
@@ -125,6 +138,8 @@ class ProcessPair final : public Pollable, public std::enable_shared_from_this<P
   // False, and nothing is sent: the peer has no room yet, and no descriptors are left to keep the
   // files until then. A message without files is always sent.
   [[nodiscard]] bool send(const Header& header, Bytes frame, std::span<const int> descriptors);
+  [[nodiscard]] bool send_by_channel(const Header& header, Bytes frame,
+                                     std::span<const int> descriptors);
   [[nodiscard]] bool send_with_files(Header header, Bytes frame, const InboxPlace& own,
                                      Context* context, const SharedFiles& files, int stream);
   // `events`: what epoll reports of the channel.
@@ -134,6 +149,8 @@ class ProcessPair final : public Pollable, public std::enable_shared_from_this<P
 
   // Without the lock.
   [[nodiscard]] bool handle(LocalChannel::Message message);
+  [[nodiscard]] bool handle_of_channel(LocalChannel::Message message);
+  [[nodiscard]] bool take_mail();
   [[nodiscard]] bool on_connect(const Header& header, Bytes frame,
                                 std::vector<sys::Descriptor> files);
   [[nodiscard]] bool on_reply(const Header& header, Bytes frame,
@@ -143,9 +160,12 @@ class ProcessPair final : public Pollable, public std::enable_shared_from_this<P
   [[nodiscard]] bool take_parts(const Header& header, std::vector<sys::Descriptor> files,
                                 PairReply& parts);
   void call(std::uint32_t number);
+  [[nodiscard]] bool take_new();
+  void take_left();
   void call_rung();
   void end();
-  void ring(std::uint32_t number);
+  void ring(std::uint32_t number, Wakes wakes);
+  void announce(Wakes wakes);
   void leave(std::uint32_t number, InboxPlace own);
   [[nodiscard]] PairBells& bells(bool of_dialing_side) const;
   [[nodiscard]] bool same_user() const;
@@ -159,7 +179,9 @@ class ProcessPair final : public Pollable, public std::enable_shared_from_this<P
   std::uint64_t token_ = 0;
   std::atomic<bool> gone_{false};
   std::atomic<bool> abandoned_{false};
-  std::atomic_flag reading_;  // a thread reads channel_, or has closed it
+  std::atomic_flag reading_;  // a thread reads channel_ and the mail, or has closed the former
+  std::atomic_flag waited_;   // begin_wait()
+  PairMailReader mail_;       // by the thread that reads
 
   std::mutex mutex_;            // of what follows
   std::vector<Entry> entries_;  // by number
@@ -167,6 +189,7 @@ class ProcessPair final : public Pollable, public std::enable_shared_from_this<P
   std::vector<std::uint32_t> free_numbers_;
   std::deque<Leaving> leaving_;
   std::deque<Outgoing> outgoing_;
+  PairMailWriter outgoing_mail_;
   InboxPool inboxes_;
   std::map<std::uint32_t, std::shared_ptr<InboxFile>> peer_files_;
   std::vector<std::uint32_t> sent_files_;

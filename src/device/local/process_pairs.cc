@@ -90,7 +90,10 @@ std::shared_ptr<ProcessPair> ProcessPairs::towards(const sockaddr_storage& desti
   if (found == destinations_.end()) return nullptr;
   if (found->second.refused) return nullptr;
   auto pair = found->second.pair.lock();
-  if (pair && !pair->gone()) return pair;
+  if (pair && !pair->gone()) {
+    latest_ = pair;
+    return pair;
+  }
   destinations_.erase(found);
   return nullptr;
 }
@@ -138,6 +141,16 @@ std::shared_ptr<PairListener> ProcessPairs::listener_at(const sockaddr_storage& 
     if (exact && found) break;
   }
   return found;
+}
+
+std::shared_ptr<ProcessPair> ProcessPairs::latest() {
+  const std::lock_guard lock(mutex_);
+  return latest_.lock();
+}
+
+void ProcessPairs::note_request(const std::shared_ptr<ProcessPair>& pair) {
+  const std::lock_guard lock(mutex_);
+  latest_ = pair;
 }
 
 void ProcessPairs::abandon_after_fork() {

@@ -51,6 +51,11 @@ class ProcessPairs {
   void remove(const PairListener& listener);
   [[nodiscard]] std::shared_ptr<PairListener> listener_at(const sockaddr_storage& destination);
 
+  // The pair over which the last request was sent or has come: most likely the next event comes
+  // from there. Null if there is none.
+  [[nodiscard]] std::shared_ptr<ProcessPair> latest();
+  void note_request(const std::shared_ptr<ProcessPair>& pair);
+
   void abandon_after_fork();
 
  private:
@@ -78,6 +83,7 @@ class ProcessPairs {
   std::vector<std::shared_ptr<ProcessPair>> serving_;  // the same
   std::map<Key, Destination> destinations_;
   std::vector<Listening> listeners_;
+  std::weak_ptr<ProcessPair> latest_;
 };
 
 }  // namespace weft::device

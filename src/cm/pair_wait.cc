@@ -1,0 +1,147 @@
+#include "cm/pair_wait.h"
+
+#include <pthread.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <utility>
+
+#include "base/blocked_signals.h"
+#include "base/pause.h"
+#include "device/device.h"
+#include "device/system.h"
+
+namespace weft::cm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using device::Waiting;
+
+// While a thread looks its peer relies on it: so no handler of the program runs, which might not
+// return, and the thread is not cancelled.
+class Undisturbed {
+ public:
+  Undisturbed() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+  ~Undisturbed() { pthread_setcancelstate(before_, nullptr); }
+  Undisturbed(const Undisturbed&) = delete;
+  Undisturbed& operator=(const Undisturbed&) = delete;
+
+ private:
+  BlockedSignals signals_;
+  int before_ = PTHREAD_CANCEL_ENABLE;
+};
+
+}  // namespace
+
+PairWait& PairWait::of_thread() {
+  static thread_local PairWait wait;
+  return wait;
+}
+
+bool PairWait::begin(Channel& channel, device::Context& context) noexcept {
+  return !channel.has_event() && of_thread().begin_at(channel, context);
+}
+
+// With WEFT_PROGRESS=thread only that thread moves data, and with `manual` the program's own calls.
+// A program that has made the descriptor non-blocking waits elsewhere.
+bool PairWait::begin_at(Channel& channel, device::Context& context) {
+  device::Engine& engine = context.engine();
+  if (engine.mode() != device::ProgressMode::automatic || engine.simulated()) return false;
+  auto pair = context.device().process_pairs().latest();
+  if (!pair || device::sys::nonblocking(channel.handle()->fd) || !pair->begin_wait()) return false;
+  if (!channel.begin_pair_wait(*pair)) {
+    pair->end_wait();
+    return false;
+  }
+  engine_ = &engine;
+  channel_ = channel.shared_from_this();
+  pair_ = std::move(pair);
+  looked_ = false;
+  return true;
+}
+
+// Nothing in this frame needs a destructor, because the thread may be cancelled here.
+int PairWait::await() {
+  while (!look_or_end()) {
+    const int failed = device::sys::await_wake(&of_thread().pair_->waiting_word(),
+                                               static_cast<std::uint32_t>(Waiting::sleeps));
+    if (failed == EINTR) {
+      end_of_thread();
+      return failed;
+    }
+  }
+  return 0;
+}
+
+bool PairWait::look_or_end() noexcept {
+  const Undisturbed undisturbed;
+  PairWait& wait = of_thread();
+  if (!wait.look()) return false;
+  wait.end();
+  return true;
+}
+
+bool PairWait::is_at(const Channel& channel) noexcept {
+  return of_thread().channel_.get() == &channel;
+}
+
+void PairWait::end_of_thread() noexcept {
+  const Undisturbed undisturbed;
+  of_thread().end();
+}
+
+// False: the thread may sleep.
+bool PairWait::look() {
+  while (true) {
+    pair_->look_on();
+    pair_->look();
+    if (take_token() || (!std::exchange(looked_, true) && look_for_a_moment())) return true;
+    // The progress thread must not be asleep where others rely on this one.
+    engine_->expect_sleep();
+    if (pair_->begin_sleep() && !channel_->has_event()) return false;
+  }
+}
+
+bool PairWait::look_for_a_moment() {
+  if (!rule_.allows()) return false;
+  constexpr int looks = 16;
+  const auto start = Clock::now();
+  auto last = start;
+  auto yielded = start;
+  while (true) {
+    bool found = false;
+    for (int i = 0; i < looks && !found; ++i) {
+      pause_processor();
+      pair_->look();
+      found = channel_->has_event();
+    }
+    const auto now = Clock::now();
+    found = found && take_token();
+    // Even where something came meanwhile: it would have come to a thread that sleeps, too.
+    const bool disturbed = now - last > SpinRule::disturbance;
+    if (found || disturbed || now - start >= SpinRule::longest) {
+      disturbed ? rule_.learn_disturbed() : rule_.learn(found);
+      return found;
+    }
+    last = now;
+    if (now - yielded < SpinRule::turn) continue;
+    device::sys::yield();
+    yielded = now;
+  }
+}
+
+bool PairWait::take_token() {
+  std::uint64_t one = 0;
+  return channel_->has_event() &&
+         device::sys::read_nowait(channel_->handle()->fd, &one, sizeof one) == sizeof one;
+}
+
+void PairWait::end() {
+  if (!pair_) return;
+  channel_->end_pair_wait();
+  std::exchange(pair_, nullptr)->end_wait();
+  channel_.reset();
+}
+
+}  // namespace weft::cm
