@@ -101,8 +101,8 @@ std::shared_ptr<device::Dialer> ActiveSide::make_dialer(
   const ibv_qp_type own_type = state_.handle.id.qp_type;
   plan.handshake.extended =
       (queue_pair ? queue_pair->verbs()->qp_type : own_type) == IBV_QPT_XRC_SEND;
-  plan.handshake.ird = to_wire(parameters.responder_resources, settings.acknowledge);
-  plan.handshake.ord = to_wire(parameters.initiator_depth, settings.acknowledge);
+  plan.handshake.ird = to_wire(parameters.responder_resources);
+  plan.handshake.ord = to_wire(parameters.initiator_depth);
   plan.private_data = std::move(parameters.private_data);
   plan.connect_timeout_ns = state_.registry->options().connect_timeout_ns;
   const bool near = device::stays_on_host(plan.source, plan.destination);

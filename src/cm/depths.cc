@@ -10,15 +10,13 @@ namespace weft::cm {
 
 // The unary plus turns the limit into an int, the type of the sum, because std::min() takes two
 // values of one type.
-std::uint16_t to_wire(std::uint16_t depth, bool acknowledge) {
-  return static_cast<std::uint16_t>(
-      std::min(depth + (acknowledge ? 1 : 0), +device::limits::max_wire_read_depth));
+std::uint16_t to_wire(std::uint16_t depth) {
+  return static_cast<std::uint16_t>(std::min(depth + 1, +device::limits::max_wire_read_depth));
 }
 
-std::uint8_t to_event(std::uint16_t wire, bool acknowledge) {
+std::uint8_t to_event(std::uint16_t wire) {
   if (wire == wire::MpaEnhanced::no_negotiation) return 0;
-  const int shown = acknowledge ? std::max(wire - 1, 0) : wire;
-  return static_cast<std::uint8_t>(std::min(shown, +device::limits::max_read_depth));
+  return static_cast<std::uint8_t>(std::clamp(wire - 1, 0, +device::limits::max_read_depth));
 }
 
 device::StreamParameters stream_parameters(bool initiator, const iwarp::Negotiated& negotiated,

@@ -1,6 +1,7 @@
-// Converts read depths (IRD and ORD) between the application and MPA frames. With acknowledgement
-// the device needs one read in each direction for itself (see iwarp/proofs.h), so the depth in a
-// frame is one larger than the application's.
+// Converts read depths (IRD and ORD) between the application and MPA frames. The device needs one
+// read in each direction for itself (see iwarp/proofs.h), so the depth in a frame is one larger
+// than the application's. That is so without acknowledgement, too: a Weft peer holds Sends that
+// find no receive, and only a proof shows that it has room for more (see iwarp/peer_window.h).
 #pragma once
 
 #include <cstdint>
@@ -11,9 +12,9 @@
 namespace weft::cm {
 
 // From the application to an MPA frame.
-[[nodiscard]] std::uint16_t to_wire(std::uint16_t depth, bool acknowledge);
+[[nodiscard]] std::uint16_t to_wire(std::uint16_t depth);
 // From an MPA frame to an event, without the device's own read.
-[[nodiscard]] std::uint8_t to_event(std::uint16_t wire, bool acknowledge);
+[[nodiscard]] std::uint8_t to_event(std::uint16_t wire);
 
 // The result of a finished handshake, for the queue pair. `requested_ord`: what the application
 // passed.

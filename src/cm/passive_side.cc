@@ -45,10 +45,9 @@ ConnectParameters PassiveSide::requested_parameters() {
   const std::lock_guard lock(state_.mutex);
   ConnectParameters parameters;
   if (!inbound_) return parameters;
-  const bool acknowledge = state_.registry->settings().acknowledge;
   const iwarp::PassiveHandshake& handshake = inbound_->handshake();
-  parameters.responder_resources = to_event(handshake.requested_ord(), acknowledge);
-  parameters.initiator_depth = to_event(handshake.requested_ird(), acknowledge);
+  parameters.responder_resources = to_event(handshake.requested_ord());
+  parameters.initiator_depth = to_event(handshake.requested_ird());
   // A peer that is not Weft may mean the only read that it allows for the program.
   if (parameters.initiator_depth == 0 && handshake.requested_ird() > 0) {
     parameters.initiator_depth = 1;
@@ -71,7 +70,6 @@ int PassiveSide::find_queue_pair(std::uint32_t number, std::shared_ptr<device::Q
 // exists from here on, so that on_replied() can start it.
 int PassiveSide::accept(const ConnectParameters& parameters) {
   std::shared_ptr<device::InboundHandshake> inbound;
-  bool acknowledge = false;
   {
     const std::lock_guard lock(state_.mutex);
     if (state_.stage != Stage::requested) return EINVAL;
@@ -79,17 +77,16 @@ int PassiveSide::accept(const ConnectParameters& parameters) {
     if (const int failed = find_queue_pair(parameters.qp_num, queue_pair)) return failed;
     stream_.use(queue_pair);
     stream_.request(parameters);
-    acknowledge = state_.registry->settings().acknowledge;
     inbound = inbound_;
     timer_ = std::make_shared<FirstFpduTimer>(state_.owner(), *this);
     state_.stage = Stage::accepting;
   }
-  const int failed =
-      inbound->accept(to_wire(parameters.responder_resources, acknowledge),
-                      to_wire(parameters.initiator_depth, acknowledge), parameters.private_data,
-                      [weak = state_.owner(), this](device::StreamSocket stream) {
-                        if (const auto owner = weak.lock()) on_replied(std::move(stream));
-                      });
+  const int failed = inbound->accept(to_wire(parameters.responder_resources),
+                                     to_wire(parameters.initiator_depth), parameters.private_data,
+                                     [weak = state_.owner(), this](device::StreamSocket stream) {
+                                       if (const auto owner = weak.lock())
+                                         on_replied(std::move(stream));
+                                     });
   if (failed == 0) return 0;
   const std::lock_guard lock(state_.mutex);
   // The stage may have changed without the lock, for example because the id is being destroyed.

@@ -32,10 +32,9 @@ void StreamAttachment::request(const ConnectParameters& parameters) {
 }
 
 void StreamAttachment::push_connected(rdma_cm_event_type type, Bytes private_data, bool reply) {
-  const bool acknowledge = state_.registry->settings().acknowledge;
   auto event = state_.make_event(type);
-  event->event.param.conn.responder_resources = to_event(negotiated_.ird, acknowledge);
-  event->event.param.conn.initiator_depth = to_event(negotiated_.ord, acknowledge);
+  event->event.param.conn.responder_resources = to_event(negotiated_.ird);
+  event->event.param.conn.initiator_depth = to_event(negotiated_.ord);
   event->set_private_data(private_data,
                           reply ? state_.least_private_data(InfinibandPrivateData::reply) : 0);
   state_.push(std::move(event));

@@ -159,13 +159,12 @@ void StreamSpace::report(const std::shared_ptr<device::InboundHandshake>& inboun
   space->passive_.take_request(inbound, listener_);
   const auto made = std::make_shared<Identifier>(std::move(state), std::move(space));
 
-  const bool acknowledge = state_.registry->settings().acknowledge;
   const iwarp::PassiveHandshake& handshake = inbound->handshake();
   auto event = state_.make_event(RDMA_CM_EVENT_CONNECT_REQUEST);
   // rdma_get_cm_event(3): what the peer offers as responder is what this side may use as initiator,
   // and the other way round.
-  event->event.param.conn.initiator_depth = to_event(handshake.requested_ird(), acknowledge);
-  event->event.param.conn.responder_resources = to_event(handshake.requested_ord(), acknowledge);
+  event->event.param.conn.initiator_depth = to_event(handshake.requested_ird());
+  event->event.param.conn.responder_resources = to_event(handshake.requested_ord());
   event->set_private_data(handshake.peer_private_data(),
                           state_.least_private_data(InfinibandPrivateData::request));
   state_.push_request(std::move(event), made);

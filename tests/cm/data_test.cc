@@ -242,5 +242,23 @@ TEST_F(Unacknowledged, CompletesAsWell) {
   EXPECT_EQ(manager_->counters().unacknowledged, 0U) << "nobody asked for it";
 }
 
+class UnacknowledgedOverTcp : public Unacknowledged {
+ protected:
+  UnacknowledgedOverTcp() { settings_.same_host = device::SameHost::off; }
+};
+
+// The peer's hold is known to have room without asking for it, also where the program allows no
+// reads at all: each Send would wait for a round trip otherwise.
+TEST_F(UnacknowledgedOverTcp, SendsAskForNoGrant) {
+  connect();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(post_receive(pair_.server, far_, far_region_), 0);
+    ASSERT_EQ(post(pair_.client, IBV_WR_SEND, near_, near_region_, bytes), 0);
+    EXPECT_EQ(completion_of(pair_.client->send_cq).status, IBV_WC_SUCCESS);
+    EXPECT_EQ(completion_of(pair_.server->recv_cq).status, IBV_WC_SUCCESS);
+  }
+  EXPECT_EQ(device::QueuePair::of(pair_.client->qp)->counters().credit_waits, 0U);
+}
+
 }  // namespace
 }  // namespace weft::cm

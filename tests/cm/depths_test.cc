@@ -8,15 +8,14 @@ namespace weft::cm {
 namespace {
 
 TEST(Depths, DeviceAddsItsOwnReadAndHidesIt) {
-  EXPECT_EQ(to_wire(0, true), 1);
-  EXPECT_EQ(to_wire(127, true), 128);
-  EXPECT_EQ(to_wire(4, false), 4);
-  EXPECT_EQ(to_event(1, true), 0);
-  EXPECT_EQ(to_event(0, true), 0);
-  EXPECT_EQ(to_event(128, true), 127);
-  EXPECT_EQ(to_event(4, false), 4);
-  EXPECT_EQ(to_event(1000, true), 127);
-  EXPECT_EQ(to_event(wire::MpaEnhanced::no_negotiation, true), 0);
+  EXPECT_EQ(to_wire(0), 1);
+  EXPECT_EQ(to_wire(127), 128);
+  EXPECT_EQ(to_wire(128), 128);
+  EXPECT_EQ(to_event(1), 0);
+  EXPECT_EQ(to_event(0), 0);
+  EXPECT_EQ(to_event(128), 127);
+  EXPECT_EQ(to_event(1000), 127);
+  EXPECT_EQ(to_event(wire::MpaEnhanced::no_negotiation), 0);
 }
 
 struct Case {
