@@ -159,5 +159,7 @@ class Context : public KeptMemory {
 
 // Sets the data path operations and the extended ones.
 void set_operations(verbs_context& context);
+// Whether polls call the device itself, and nothing was put before it.
+[[nodiscard]] bool polls_plainly(const ibv_context& context);
 
 }  // namespace weft::device

@@ -106,6 +106,10 @@ void set_memory_operations(verbs_context& context) {
 
 }  // namespace
 
+bool polls_plainly(const ibv_context& context) {
+  return context.ops.poll_cq == poll_cq;
+}
+
 // Operations that are not set here stay null, for which verbs.h fails with EOPNOTSUPP.
 void set_operations(verbs_context& context) {
   ibv_context_ops& operations = context.context.ops;

@@ -62,6 +62,12 @@ int resize_cq(ibv_cq* cq, int entries) {
   return CompletionQueue::of(cq)->resize(entries);
 }
 
+// Checks of programs have put their own function before the device's, and see each poll.
+int poll_cq_into(ibv_cq* cq, int entries, ibv_wc* completions, ReceivePlace* place) {
+  if (!device::polls_plainly(*cq->context)) return ibv_poll_cq(cq, entries, completions);
+  return CompletionQueue::of(cq)->poll(entries, completions, place);
+}
+
 // ibv_get_cq_event(3) and ibv_get_async_event(3): blocks until all events of the queue are
 // acknowledged.
 int destroy_cq(ibv_cq* cq) {
@@ -127,6 +133,7 @@ void parts::queues(Table& table) {
   table.create_cq = verbs_call<create_cq>;
   table.resize_cq = verbs_call<resize_cq>;
   table.destroy_cq = verbs_call<destroy_cq>;
+  table.poll_cq_into = poll_cq_into;
   table.create_srq = verbs_call<create_srq>;
   table.modify_srq = verbs_call<modify_srq>;
   table.query_srq = verbs_call<query_srq>;

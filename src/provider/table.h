@@ -21,6 +21,7 @@
 #include <string>
 
 #include "base/log.h"
+#include "base/receive_place.h"
 #include "weft/counters.hpp"
 #include "weft/device_options.hpp"
 
@@ -109,6 +110,10 @@ struct Table {
   int (*destroy_cq)(ibv_cq* cq);
   int (*get_cq_event)(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context);
   void (*ack_cq_events)(ibv_cq* cq, unsigned events);
+
+  // As ibv_poll_cq(3), for a program that can do without the memory of a receive: a message may be
+  // placed in `place`, and then leaves that memory as it is. Null where the device cannot do this.
+  int (*poll_cq_into)(ibv_cq* cq, int entries, ibv_wc* completions, ReceivePlace* place);
 
   // Queue pairs and shared receive queues.
   ibv_srq* (*create_srq)(ibv_pd* pd, ibv_srq_init_attr* attributes);

@@ -168,13 +168,14 @@ Delivery& CompletionQueue::pop() {
 
 // The first look costs no system call, and no lock where nothing is there. In ProgressMode::thread
 // only the progress thread drives queue pairs.
-int CompletionQueue::poll(int entries, ibv_wc* completions) {
+int CompletionQueue::poll(int entries, ibv_wc* completions, ReceivePlace* place) {
   if (count_.load(std::memory_order_relaxed) > 0) {
     const int taken = take(entries, completions);
     if (taken > 0) return taken;
   }
   if (context_.engine().mode() == ProgressMode::thread || entries <= 0) return 0;
-  DirectPoll direct{.queue = this, .room = {completions, static_cast<std::size_t>(entries)}};
+  DirectPoll direct{
+      .queue = this, .room = {completions, static_cast<std::size_t>(entries)}, .place = place};
   drive(&direct);
   if (direct.taken > 0 || count_.load(std::memory_order_relaxed) == 0) return direct.taken;
   return take(entries, completions);

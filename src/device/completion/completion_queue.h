@@ -13,6 +13,7 @@
 
 #include "base/kept_memory.h"
 #include "base/quick_mutex.h"
+#include "base/receive_place.h"
 #include "device/adapter.h"
 #include "device/completion/event_moderation.h"
 #include "device/completion/event_queue.h"
@@ -32,6 +33,14 @@ struct DirectPoll {
   CompletionQueue* queue = nullptr;
   std::span<ibv_wc> room{};  // what is left of the array
   int taken = 0;
+  ReceivePlace* place = nullptr;  // of the caller, which may be used once; null: none
+
+  // The memory for the message that is delivered next, of so many bytes: `receive`, or the place.
+  [[nodiscard]] std::byte* memory_for(std::byte* receive, std::size_t bytes) {
+    if (!place || place->used >= 0 || bytes > place->bytes) return receive;
+    place->used = taken;
+    return place->at;
+  }
 
   // The next place of the array, which has one. Its value is not defined.
   ibv_wc& take() {
@@ -137,8 +146,8 @@ class CompletionQueue : public KeptMemory {
   }
 
   // Polls for the application. If the queue is empty, drives the attached queue pairs in this
-  // thread.
-  int poll(int entries, ibv_wc* completions);
+  // thread. A message may be placed in `place`, where that is not null, instead of its receive.
+  int poll(int entries, ibv_wc* completions, ReceivePlace* place = nullptr);
   int request_notification(bool solicited_only);
   // The application may sleep until a completion comes. Any thread, without a lock.
   [[nodiscard]] bool is_armed() const {

@@ -39,7 +39,7 @@ class LocalRequester {
   // Executes the request, or keeps it with a copy of its inline data. The caller has checked it
   // with iwarp::Requester::acceptable(). `more`: a Write may wait for others, until advance().
   void post(const iwarp::WorkRequest& work, bool more);
-  // The shortest way of a small Send, or of a Write to memory that both processes map, that nothing
+  // The shortest way of a Send in the ring, or of a Write to memory that both map, that nothing
   // holds up, and that needs no advance(). False: it goes the usual way, from its beginning. The
   // caller has checked that it has one piece.
   [[nodiscard]] bool post_promptly(const ibv_send_wr& request, bool signaled);

@@ -23,8 +23,8 @@ bool LocalRequester::post_promptly(const ibv_send_wr& request, bool signaled) {
 // As execute_send().
 bool LocalRequester::send_promptly(const ibv_send_wr& request) {
   const std::uint32_t length_bytes = request.sg_list->length;
-  const bool small = length_bytes != 0 && length_bytes <= inbox::first_payload_bytes;
-  if (!small || connection_.peer_matches() || !receives_.available()) return false;
+  const bool in_ring = length_bytes != 0 && length_bytes <= inbox::inline_bytes;
+  if (!in_ring || connection_.peer_matches() || !receives_.available()) return false;
   const inbox::Receive& receive = receives_.oldest();
   const void* const payload = readable(request);
   length_bytes_ = length_bytes;
@@ -36,9 +36,12 @@ bool LocalRequester::send_promptly(const ibv_send_wr& request) {
   const inbox::MessageHeader header{.kind = inbox::Kind::send,
                                     .flags = solicited ? inbox::flag_solicited : std::uint8_t{0},
                                     .length_bytes = length_bytes};
-  if (!connection_.push_short(header, payload)) return false;
-  receives_.claim();
-  return true;
+  const iovec here{const_cast<void*>(payload), length_bytes};
+  const bool pushed = length_bytes <= inbox::first_payload_bytes
+                          ? connection_.push_short(header, payload)
+                          : connection_.push(header, {&here, 1});
+  if (pushed) receives_.claim();
+  return pushed;
 }
 
 // The memory of a request of one piece; null: where the request is refused or fails.

@@ -129,8 +129,12 @@ bool LocalResponder::take_promptly(DirectPoll& poll) {
   if (!usual || !parts_.delivers_to(poll)) return false;
   RingReader& reader = connection_.reader();
   for (std::size_t left = std::min<std::size_t>(poll.room.size(), inbox::slots); left > 0; --left) {
-    if (!take_short(poll)) return false;
-    if (!reader.is_empty()) continue;
+    if (!take_next(poll)) return false;
+    const bool more = !reader.is_empty();
+    // The program may have another place for the next message.
+    const bool stops = poll.place && poll.place->used >= 0;
+    if (more && !stops) continue;
+    if (more) poll.place->at = nullptr;
     if (slots_since_look_ >= slots_between_looks) look_for_waiting_peer();
     return true;
   }
@@ -138,10 +142,10 @@ bool LocalResponder::take_promptly(DirectPoll& poll) {
 }
 
 // As take_send(). What it does not allow is left to that function, which repeats the checks.
-bool LocalResponder::take_short(DirectPoll& poll) {
+bool LocalResponder::take_next(DirectPoll& poll) {
   RingReader& reader = connection_.reader();
   inbox::MessageHeader header;
-  if (!reader.look_at_short(header) || header.length_bytes == 0 ||
+  if (!reader.look_at_send(header) || header.length_bytes == 0 ||
       (header.flags & ~(inbox::flag_solicited | inbox::flag_immediate)) != 0) {
     return false;
   }
@@ -151,14 +155,14 @@ bool LocalResponder::take_short(DirectPoll& poll) {
   const auto slices = receives.slices_of(number);
   if (slices.size() != 1 || header.length_bytes > slices.front().length_bytes) return false;
   const iwarp::Memory memory = parts_.memory.local_memory(slices.front(), true);
-  if (memory.fault != Fault::none || !reader.copy(0, {memory.at, header.length_bytes})) {
-    return false;
-  }
+  if (memory.fault != Fault::none) return false;
+  std::byte* const at = poll.memory_for(memory.at, header.length_bytes);
+  if (!reader.copy(0, {at, header.length_bytes})) return false;
   parts_.deliver_oldest(
       poll, header.length_bytes,
       (header.flags & inbox::flag_immediate) != 0 ? &header.immediate_be : nullptr);
   reader.done(header);
-  ++slots_since_look_;
+  slots_since_look_ += header.slots;
   return true;
 }
 

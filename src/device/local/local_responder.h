@@ -30,8 +30,8 @@ class LocalResponder {
   void publish_receives();
   // Takes the messages that are there. False: there may be more.
   bool drain();
-  // The shortest way of small Sends to receives of one piece, of which one is there. False: drain()
-  // has to take the next one.
+  // The shortest way of Sends through the ring to receives of one piece, of which one is there.
+  // False: drain() has to take the next one.
   [[nodiscard]] bool take_promptly(DirectPoll& poll);
 
   // The peer has broken a rule, or memory of a receive was unmapped: the connection ends with this
@@ -45,7 +45,7 @@ class LocalResponder {
  private:
   void publish(std::uint64_t number);
   void look_for_waiting_peer();
-  [[nodiscard]] bool take_short(DirectPoll& poll);
+  [[nodiscard]] bool take_next(DirectPoll& poll);
   // False: the message stays in the ring, because it waits for a receive or has failed.
   [[nodiscard]] bool take(const inbox::MessageHeader& header);
   [[nodiscard]] bool take_send(const inbox::MessageHeader& header);

@@ -52,7 +52,7 @@ void RingWriter::begin_again(std::uint32_t needed) {
   next_look_ = produced_ + few_slots;
   const auto used = static_cast<std::uint32_t>(produced_ % inbox::slots);
   // The message must not cover the slot that says where it is.
-  if (used < few_slots || needed > used) return;
+  if (used < (needed > 1 ? few_slots_of_long : few_slots) || needed > used) return;
   consumed_ = peer_.consumed.load(std::memory_order_acquire);
   if (consumed_ != produced_) return;
   const inbox::MessageHeader header{.kind = inbox::Kind::skip,
@@ -131,10 +131,8 @@ std::optional<inbox::MessageHeader> RingReader::next() {
 
 std::optional<inbox::MessageHeader> RingReader::look() {
   if (is_empty()) return std::nullopt;
-  const Slot& first = slot_at(own_, consumed_);
   inbox::MessageHeader header;
-  std::memcpy(&header, first.data.data(), sizeof header);
-  std::atomic_signal_fence(std::memory_order_seq_cst);  // the slot may change, the copy does not
+  copy_header(header);
   const bool fits =
       header.slots >= 1 && header.slots <= inbox::slots && header.kind <= inbox::Kind::skip;
   const bool payload_fits = header.kind != inbox::Kind::send ||

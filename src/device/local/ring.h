@@ -43,12 +43,15 @@ class RingWriter {
   // How many slots are used at most while each message is taken before the next one comes, and no
   // message is larger.
   static constexpr std::uint32_t few_slots = 64;
+  // The same where messages have several slots each, and so are fewer.
+  static constexpr std::uint32_t few_slots_of_long = 24;
 
  private:
   [[nodiscard]] bool look_for_room(std::uint64_t needed);
   // Where the next message of so many slots lies may be the beginning of the ring.
   void choose_place(std::uint32_t needed) {
-    if (produced_ >= next_look_) begin_again(needed);
+    const std::uint32_t sooner = needed > 1 ? few_slots - few_slots_of_long : 0;
+    if (produced_ + sooner >= next_look_) begin_again(needed);
   }
   void begin_again(std::uint32_t needed);
   void publish(const inbox::MessageHeader& header);
@@ -74,13 +77,18 @@ class RingReader {
     __builtin_prefetch(&first.data[inbox::line_bytes - sizeof first.stamp]);
     return true;
   }
-  // Copies the header of the next message, which is there. False: it is not a Send of one slot, and
-  // next() has to look at it.
-  [[nodiscard]] bool look_at_short(inbox::MessageHeader& header) const {
-    std::memcpy(&header, own_.ring[consumed_ % inbox::slots].data.data(), sizeof header);
-    std::atomic_signal_fence(std::memory_order_seq_cst);  // see look()
-    return header.kind == inbox::Kind::send && header.slots == 1 &&
-           header.length_bytes <= inbox::first_payload_bytes;
+  // Copies the header of the next message, which is there. False: it is not a Send whose payload is
+  // in the ring, and next() has to look at it.
+  [[nodiscard]] bool look_at_send(inbox::MessageHeader& header) {
+    copy_header(header);
+    if (header.kind == inbox::Kind::skip) [[unlikely]] {
+      if (header.slots < 1 || header.slots > inbox::slots) return false;
+      done(header);
+      if (is_empty()) return false;
+      copy_header(header);
+    }
+    return header.kind == inbox::Kind::send && header.slots <= inbox::slots &&
+           RingWriter::slots_for(header.length_bytes) <= header.slots;
   }
   // The next message. The payload is still in the ring: copy() takes it from there, and done()
   // gives its slots back. Nothing where there is none, or where what is there cannot be a message
@@ -102,6 +110,11 @@ class RingReader {
 
  private:
   [[nodiscard]] std::optional<inbox::MessageHeader> look();
+  // The slot may change, the copy does not.
+  void copy_header(inbox::MessageHeader& header) const {
+    std::memcpy(&header, own_.ring[consumed_ % inbox::slots].data.data(), sizeof header);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
 
   inbox::Inbox& own_;
   std::uint64_t consumed_;

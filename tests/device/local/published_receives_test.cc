@@ -3,8 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
 
+#include "base/receive_place.h"
 #include "device/local/same_host_test.h"
 #include "device/pair_fixture.h"
 
@@ -94,6 +99,96 @@ TEST_F(PublishedReceives, ArePolledInOrderWhateverTheArray) {
   const CompletionQueueCounters counted = pair.b.queue.counters();
   EXPECT_EQ(counted.polled, messages + 1);
   EXPECT_EQ(counted.completions[IBV_WC_SUCCESS], messages + 1);
+}
+
+class PlacedElsewhere : public PublishedReceives {
+ protected:
+  static constexpr std::uint32_t longest = 4096;
+
+  void SetUp() override {
+    PublishedReceives::SetUp();
+    pair_.emplace(few());
+    source_ = pair_->a.buffer(2 * longest);
+    target_ = pair_->b.buffer(4 * longest);
+    exchange_one(*pair_, *source_, *target_);
+    set(*target_, 0);
+  }
+  static void set(Buffer& buffer, std::uint8_t value) {
+    for (auto& byte : buffer.bytes()) byte = value;
+  }
+  // The peer sends so many bytes of this value, and they are there.
+  void send(std::uint8_t value, std::uint32_t bytes) {
+    set(*source_, value);
+    ASSERT_EQ(pair_->a.send(value, {source_->sge(0, bytes)}), 0);
+    expect_success(pair_->a, value);
+  }
+  void post(std::uint64_t number) {
+    ASSERT_EQ(pair_->b.post_receive(number, {target_->sge(number * longest, longest)}), 0);
+  }
+  [[nodiscard]] std::uint8_t first_of(std::uint64_t receive) const {
+    return target_->bytes()[receive * longest];
+  }
+
+  std::optional<Pair> pair_;
+  std::unique_ptr<Buffer> source_;
+  std::unique_ptr<Buffer> target_;
+  std::vector<std::byte> memory_ = std::vector<std::byte>(longest);
+  ReceivePlace place_{.at = memory_.data(), .bytes = memory_.size()};
+  std::array<ibv_wc, 4> polled_{};
+};
+
+// One message of each poll, of one slot of the ring or of several.
+TEST_F(PlacedElsewhere, IsTheFirstMessageOfAPoll) {
+  for (const std::uint32_t bytes : {std::uint32_t{16}, std::uint32_t{1000}, longest}) {
+    set(*target_, 0);
+    post(1);
+    post(2);
+    send(5, bytes);
+    send(6, bytes);
+    place_ = {.at = memory_.data(), .bytes = memory_.size()};
+    ASSERT_EQ(pair_->b.queue.poll(4, polled_.data(), &place_), 1);
+    EXPECT_EQ(place_.used, 0);
+    EXPECT_EQ(place_.at, nullptr);  // another message waits
+    EXPECT_EQ(polled_[0].wr_id, 1);
+    EXPECT_EQ(polled_[0].byte_len, bytes);
+    ASSERT_EQ(pair_->b.queue.poll(4, polled_.data()), 1);
+    EXPECT_EQ(polled_[0].wr_id, 2);
+    EXPECT_EQ(polled_[0].byte_len, bytes);
+    EXPECT_EQ(memory_[0], std::byte{5});
+    EXPECT_EQ(memory_[bytes - 1], std::byte{5});
+    EXPECT_EQ(first_of(1), 0);
+    EXPECT_EQ(first_of(2), 6);
+  }
+}
+
+TEST_F(PlacedElsewhere, IsNoMessageThatIsLongerThanThePlace) {
+  place_.bytes = 999;
+  post(1);
+  post(2);
+  send(5, 1000);
+  send(6, 999);
+  ASSERT_EQ(pair_->b.queue.poll(4, polled_.data(), &place_), 2);
+  EXPECT_EQ(place_.used, 1);
+  EXPECT_EQ(first_of(1), 5);
+  EXPECT_EQ(first_of(2), 0);
+  EXPECT_EQ(memory_[998], std::byte{6});
+}
+
+// The receive is as long as it is, although the place is longer.
+TEST_F(PlacedElsewhere, IsNoMessageThatItsReceiveIsTooShortFor) {
+  ASSERT_EQ(pair_->b.post_receive(1, {target_->sge(0, 10)}), 0);
+  set(*source_, 5);
+  ASSERT_EQ(pair_->a.send(5, {source_->sge(0, 11)}), 0);
+  EXPECT_EQ(pair_->a.await().status, IBV_WC_REM_INV_REQ_ERR);
+  ASSERT_GE(pair_->b.queue.poll(4, polled_.data(), &place_), 1);
+  EXPECT_EQ(polled_[0].status, IBV_WC_LOC_LEN_ERR);
+  EXPECT_EQ(place_.used, -1);
+}
+
+TEST_F(PlacedElsewhere, IsNothingOfAPollThatFindsNothing) {
+  post(1);
+  EXPECT_EQ(pair_->b.queue.poll(4, polled_.data(), &place_), 0);
+  EXPECT_EQ(place_.used, -1);
 }
 
 }  // namespace

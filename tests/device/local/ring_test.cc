@@ -165,6 +165,46 @@ TEST_F(Ring, SkipsOnlyOnceBeforeAMessage) {
   EXPECT_EQ(inbox_->consumed, 1);
 }
 
+// look_at_send() finds what next() would find.
+TEST_F(Ring, LooksAtSendsOfAllSizes) {
+  for (unsigned i = 0; i < 10'000; ++i) {
+    const auto payload = pattern(i % 1000, i);
+    push(payload);
+    MessageHeader header;
+    ASSERT_TRUE(reader_.look_at_send(header)) << i;
+    ASSERT_EQ(header.length_bytes, payload.size());
+    std::vector<std::byte> got(payload.size());
+    ASSERT_TRUE(reader_.copy(0, got));
+    ASSERT_EQ(got, payload) << i;
+    reader_.done(header);
+    ASSERT_TRUE(reader_.is_empty());
+  }
+}
+
+TEST_F(Ring, LeavesAllButSendsInTheRingToNext) {
+  const std::uint16_t too_many = inbox::slots + 1;
+  for (const MessageHeader& header :
+       {MessageHeader{.kind = Kind::placed, .slots = 1, .length_bytes = 10},
+        MessageHeader{.kind = Kind::written, .slots = 1},
+        MessageHeader{.kind = Kind::request, .slots = 2},
+        MessageHeader{.kind = Kind::send, .slots = 0},
+        MessageHeader{.kind = Kind::send, .slots = too_many},
+        MessageHeader{.kind = Kind::send, .slots = 1, .length_bytes = first + 1},
+        MessageHeader{.kind = Kind::send, .slots = 4, .length_bytes = UINT32_MAX},
+        MessageHeader{.kind = Kind::skip, .slots = 0},
+        MessageHeader{.kind = Kind::skip, .slots = too_many}}) {
+    forge(header);
+    MessageHeader found;
+    EXPECT_FALSE(reader_.look_at_send(found));
+    EXPECT_EQ(inbox_->consumed, 0);
+  }
+  // A skip without a message behind it.
+  forge({.kind = Kind::skip, .slots = 3});
+  MessageHeader found;
+  EXPECT_FALSE(reader_.look_at_send(found));
+  EXPECT_EQ(inbox_->consumed, 3);
+}
+
 TEST_F(Ring, IsFullAtExactlyItsSlots) {
   std::uint32_t pushed = 0;
   while (writer_.has_room(0)) {
