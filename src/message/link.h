@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "message/early_sends.h"
@@ -21,7 +22,6 @@
 #include "message/message_fetcher.h"
 #include "message/receive_slots.h"
 #include "message/record.h"
-#include "message/record_pool.h"
 #include "message/send_slots.h"
 #include "message/session.h"
 #include "message/waiter_list.h"
@@ -59,6 +59,11 @@ class Link : public std::enable_shared_from_this<Link> {
   std::size_t look();
   // From now on an event reports completions: looks once more. Returns how much was done.
   std::size_t arm();
+  // The program goes on to another connection: posts what waits, while its memory is in the cache.
+  // Returns how much was done.
+  std::size_t post_burst();
+  // Whether post_burst() was called since the last call of this.
+  [[nodiscard]] bool take_posted() { return std::exchange(turns_.posted, false); }
   // The loop ends: ends the connection at once, and calls no handler.
   void shut_down();
 
@@ -117,6 +122,7 @@ class Link : public std::enable_shared_from_this<Link> {
   std::size_t turn(std::size_t polled);
   void expect_completions();
   [[nodiscard]] std::size_t poll();
+  [[nodiscard]] bool poll_some(std::size_t& done);
   void complete(const verbs::Completion& completion);
   void complete_receive(const verbs::Completion& completion);
   void complete_send(std::uint32_t slot);
@@ -125,6 +131,7 @@ class Link : public std::enable_shared_from_this<Link> {
   void refill_receives();
   void post_work();
   void post_frames();
+  [[nodiscard]] std::size_t take_early_completions();
   void post_reads();
   [[nodiscard]] bool begin_fetch();
   void wait_for_memory();
@@ -147,6 +154,8 @@ class Link : public std::enable_shared_from_this<Link> {
   void release_receive(const InMessage& message, BlockPointer rest);
   std::size_t deliver_messages(std::size_t max);
   std::size_t report_statuses(std::size_t max);
+  // Whether the application hears of statuses, or coroutines may wait for them.
+  [[nodiscard]] bool statuses_matter() const;
   void call_status_handler(Status status, const std::shared_ptr<Record>& record);
   void report_writable();
   // Begins the end; only the first call counts. finish() follows, from the loop.
@@ -176,7 +185,6 @@ class Link : public std::enable_shared_from_this<Link> {
 
   WaiterList waiters_;
   EarlySends early_;
-  RecordPool records_;
   Liveness liveness_;
   Statistics statistics_;
   LinkEnd end_;
@@ -184,7 +192,8 @@ class Link : public std::enable_shared_from_this<Link> {
   struct Turns {
     bool inside = false;            // turn() posts later what is sent meanwhile
     bool polled = false;            // the loop looks for completions, without events
-    bool queued = false;            // a turn is queued that posts messages
+    bool queued = false;            // a turn, or the end of a burst, posts messages
+    bool posted = false;            // see take_posted()
     bool waits_for_memory = false;  // a turn follows when there is some
   } turns_;
   bool send_refused_ = false;  // with EAGAIN: `writable` is to be called

@@ -93,9 +93,14 @@ std::size_t Link::report_statuses(std::size_t max) {
       record->block.reset();
     }
     call_status_handler(change->status, record);
-    records_.give_back(std::move(record));
+    if (loop_) loop_->sends().records().give_back(std::move(record));
   }
   return done;
+}
+
+bool Link::statuses_matter() const {
+  return !waiters_.empty() ||
+         (handlers_ && (handlers_->sent || handlers_->delivered || handlers_->failed));
 }
 
 void Link::call_status_handler(Status status, const std::shared_ptr<Record>& record) {

@@ -12,6 +12,7 @@ namespace {
 
 // How many completions or messages are handled before other connections have their turn.
 constexpr std::size_t batch = 64;
+constexpr std::size_t polled_at_once = 16;
 
 // All exceptions in question are Errors or std::bad_alloc.
 int error_number_of(const std::exception& error) {
@@ -94,15 +95,28 @@ std::size_t Link::arm() {
 
 // Handles at most a batch.
 std::size_t Link::poll() {
-  std::array<verbs::Completion, 16> completions;
   std::size_t done = 0;
-  while (done < batch && !end_) {
-    const auto got = transport_.queue().poll(completions);
-    for (const auto& completion : got) complete(completion);
-    done += got.size();
-    if (got.size() < completions.size()) break;
-  }
+  while (done < batch && !end_ && poll_some(done)) continue;
   return done;
+}
+
+// Adds what it has found to `done`. Returns whether there may be more.
+bool Link::poll_some(std::size_t& done) {
+  std::array<verbs::Completion, polled_at_once> completions;
+  Device& device = *transport_.device();
+  BlockPointer block = device.warm.take(*device.pool);
+  ReceivePlace place;
+  if (block) place = {.at = block->data, .bytes = device.pool->block_bytes()};
+  const auto got = transport_.poll(completions, place);
+  if (place.used >= 0) {
+    receive_slots_.replace(slot_of(got[static_cast<std::size_t>(place.used)].id()),
+                           std::move(block));
+  } else {
+    device.warm.give_back(std::move(block));
+  }
+  for (const auto& completion : got) complete(completion);
+  done += got.size();
+  return got.size() == polled_at_once || (place.used >= 0 && !place.at);
 }
 
 void Link::complete(const verbs::Completion& completion) {
@@ -155,6 +169,9 @@ void Link::complete_read() {
 
 // On an established connection a failure means that it has just ended, which an event will report.
 void Link::post_receive(std::uint32_t slot) {
+  if (BlockPointer warm = receive_slots_.restore(slot)) {
+    transport_.device()->warm.give_back(std::move(warm));
+  }
   const int failed = transport_.queue_pair().post_receive(receive_slots_.slice(slot),
                                                           work_id(Work::receive, slot));
   if (failed && !was_established_) fail(failed, "cannot post a receive");
@@ -216,6 +233,28 @@ void Link::post_frames() {
   // Requests that the device refuses are lost with the connection; no completion is expected for
   // them.
   (void)list.submit();
+}
+
+// A turn is queued for everything but statuses that nobody hears of.
+std::size_t Link::post_burst() {
+  turns_.queued = false;
+  turns_.posted = true;
+  post_work();
+  return take_early_completions();
+}
+
+// Within a host a Send completes while it is posted. Its records and its block are then used again
+// for the next connection, instead of memory that has left the cache.
+std::size_t Link::take_early_completions() {
+  if (!loop_ || end_ || turns_.inside || !loop_->sends().completes_at_once()) return 0;
+  const std::size_t done = poll();
+  loop_->sends().learn(done > 0);
+  if (done == 0 || end_) return done;
+  if (!statuses_matter()) (void)report_statuses(SIZE_MAX);
+  const bool more = session_->has_changes() || session_->has_ready() || session_->has_next() ||
+                    session_->closed_by_peer() || send_refused_ || !waiters_.empty();
+  if (more) loop_->ready(shared_from_this());
+  return done;
 }
 
 // --- Fetching ------------------------------------------------------------------------------------

@@ -34,6 +34,14 @@ void LinkTransport::create(std::shared_ptr<Device> device, const Sizes& sizes, v
                                               .max_inline_data = 0}));
 }
 
+std::span<verbs::Completion> LinkTransport::poll(std::span<verbs::Completion> into,
+                                                 ReceivePlace& place) const {
+  if (!device_->poll_into) return queue_->poll(into);
+  const int got = device_->poll_into(queue_->raw(), static_cast<int>(into.size()),
+                                     reinterpret_cast<ibv_wc*>(into.data()), &place);
+  return into.first(got < 0 ? 0 : static_cast<std::size_t>(got));
+}
+
 bool LinkTransport::arm() {
   // Armed queues stay armed until their event; arming again would cost a call for nothing.
   if (armed_) return false;

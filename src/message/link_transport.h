@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 
+#include "base/receive_place.h"
 #include "message/device.h"
 #include "weft/verbs.hpp"
 
@@ -49,6 +51,9 @@ class LinkTransport {
   [[nodiscard]] verbs::QueuePair& queue_pair() { return *queue_pair_; }
   [[nodiscard]] verbs::CompletionQueue& queue() { return *queue_; }
 
+  // Takes completions off the queue. A message may be placed in `place`.
+  [[nodiscard]] std::span<verbs::Completion> poll(std::span<verbs::Completion> into,
+                                                  ReceivePlace& place) const;
   // Arms the queue. Returns false if it was armed before. Otherwise the caller polls again, because
   // completions that came before raise no event.
   [[nodiscard]] bool arm();

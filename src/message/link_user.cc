@@ -44,7 +44,8 @@ int Link::send_error(std::uint64_t bytes) {
 // Queues the message, and posts it at once if no Send is under way, or if those that wait fill a
 // frame. Otherwise it shares a frame with others, in the turn that follows. So it does where
 // messages of another connection wait for that turn already: a program that sends some messages on
-// each of many connections needs one frame for each of them, and not two.
+// each of many connections needs one frame for each of them, and not two. That frame leaves when
+// the program goes on to the next connection.
 Sending Link::enqueue(std::shared_ptr<Record> record, const SendOptions& options) {
   record->type = options.type;
   record->tag = options.tag;
@@ -55,6 +56,7 @@ Sending Link::enqueue(std::shared_ptr<Record> record, const SendOptions& options
   }
   session_->enqueue(record);
   if (turns_.inside) return Sending(std::move(record));
+  loop_->note_send(*this);
   const bool nothing_before = send_slots_.under_way() == 0 && !loop_->sends_wait();
   if (nothing_before || session_->fills_frame()) {
     post_work();
@@ -98,7 +100,7 @@ void Link::send_early() {
 // A longer message is copied into a block of the pool, which is registered already.
 Sending Link::send_copy(std::span<const std::byte> bytes, const SendOptions& options) {
   if (const int error = send_error(bytes.size())) return Sending(error);
-  auto record = records_.take(*this);
+  auto record = loop_->sends().records().take(*this);
   record->bytes = bytes.size();
   if (!transport_.device()) {
     record->early.assign(bytes.begin(), bytes.end());
@@ -117,7 +119,7 @@ Sending Link::send_copy(std::span<const std::byte> bytes, const SendOptions& opt
 // another device is not registered for this queue pair.
 Sending Link::send_buffer(const Buffer& buffer, const SendOptions& options) {
   if (const int error = send_error(buffer.size_bytes())) return Sending(error);
-  auto record = records_.take(*this);
+  auto record = loop_->sends().records().take(*this);
   record->bytes = buffer.size_bytes();
   if (record->bytes > 0) {
     const auto& device = transport_.device();
@@ -133,7 +135,7 @@ Sending Link::send_pieces(std::span<const LocalSlice> pieces, const SendOptions&
   std::uint64_t bytes = 0;
   for (const auto& piece : pieces) bytes += piece.size_bytes();
   if (const int error = send_error(bytes)) return Sending(error);
-  auto record = records_.take(*this);
+  auto record = loop_->sends().records().take(*this);
   record->bytes = bytes;
   for (const auto& piece : pieces) {
     if (piece.size_bytes() == 0) continue;

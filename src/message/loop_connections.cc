@@ -4,6 +4,7 @@
 
 #include "message/link.h"
 #include "message/loop_core.h"
+#include "provider/shared.h"
 
 namespace weft::message::detail {
 namespace {
@@ -103,8 +104,14 @@ std::shared_ptr<Device> LoopCore::device_for(verbs::Context context) {
                                alive->signal_.raise();
                              });
   watch(channel.fd());
+  const bool embedded = context.backend() == verbs::Backend::embedded;
   devices_.push_back(std::make_shared<Device>(
-      Device{std::move(context), std::move(domain), std::move(channel), std::move(pool)}));
+      Device{.context = std::move(context),
+             .domain = std::move(domain),
+             .channel = std::move(channel),
+             .pool = std::move(pool),
+             .warm = {},
+             .poll_into = embedded ? provider::shared_embedded().poll_cq_into : nullptr}));
   return devices_.back();
 }
 

@@ -150,8 +150,9 @@ void LoopCore::check_thread() const {
 std::size_t LoopCore::step(const Deadline& deadline) {
   const auto self = shared_from_this();  // a callback may destroy the loop
   const StepGuard guard(stepping_thread_);
-  sends_wait_ = false;
-  std::size_t done = turn(0);
+  sends_.begin_step();
+  std::size_t done = end_burst();
+  done += turn(0);
   while (done == 0 && !shut_down_ && !wake_requested_ && !deadline.passed()) {
     done = spin(deadline);
     if (done == 0) done = polled_.arm(shut_down_);
@@ -312,6 +313,29 @@ void LoopCore::ready(std::shared_ptr<Link> link) {
   if (!is_inside()) signal_.raise_outside();
 }
 
+// The messages that the program sends on one connection between two steps are one frame. It is
+// posted when the program goes on to another connection: by the next step, what a frame touches has
+// left the cache where there are hundreds of connections.
+void LoopCore::note_send(const Link& link) {
+  if (sends_.burst() == &link) return sends_.count_message();
+  (void)end_burst();
+}
+
+void LoopCore::ready_to_send(std::shared_ptr<Link> link) {
+  if (is_inside()) return ready(std::move(link));
+  sends_.begin_burst(std::move(link));
+  signal_.raise_outside();
+}
+
+// Returns how much was done.
+std::size_t LoopCore::end_burst() {
+  auto link = sends_.end_burst();
+  if (!link) return 0;
+  if (sends_.posts_burst()) return link->post_burst();
+  ready(std::move(link));
+  return 0;
+}
+
 void LoopCore::defer(std::function<void()> work) {
   deferred_.push_back(std::move(work));
   if (!is_inside()) signal_.raise_outside();
@@ -354,6 +378,7 @@ void LoopCore::shut_down() {
   for (const auto& [number, link] : links) link->shut_down();
   by_id_.clear();
   ready_.clear();
+  (void)sends_.end_burst();
   polled_.clear();
   memory_wait_.links.clear();
   deferred_.clear();

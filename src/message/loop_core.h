@@ -13,6 +13,7 @@
 
 #include "base/epoll_set.h"
 #include "message/device.h"
+#include "message/loop_sends.h"
 #include "message/loop_signal.h"
 #include "message/polled_links.h"
 #include "message/session.h"
@@ -113,13 +114,13 @@ class LoopCore : public std::enable_shared_from_this<LoopCore>, public Executor 
   [[nodiscard]] std::shared_ptr<Device> device_for(verbs::Context context);
   // Queues a turn of the connection, behind those of the others.
   void ready(std::shared_ptr<Link> link);
-  // The same for messages that wait for it. Between steps, others may wait for theirs then.
-  void ready_to_send(std::shared_ptr<Link> link) {
-    sends_wait_ = !is_inside();
-    ready(std::move(link));
-  }
-  // Messages of a connection, which were sent since the last step, wait for the next one.
-  [[nodiscard]] bool sends_wait() const { return sends_wait_ && !is_inside(); }
+  [[nodiscard]] LoopSends& sends() { return sends_; }
+  // The program sends on this connection: a burst of another one is over.
+  void note_send(const Link& link);
+  // Messages of the connection wait, for its turn or, between steps, for the end of the burst.
+  void ready_to_send(std::shared_ptr<Link> link);
+  // Messages of a connection, which were sent since the last step, have waited for the next one.
+  [[nodiscard]] bool sends_wait() const { return sends_.waits() && !is_inside(); }
   // Whether the loop looks for completions of one more connection itself, by poll_later(), and so
   // without events.
   [[nodiscard]] bool can_poll() const;
@@ -141,6 +142,7 @@ class LoopCore : public std::enable_shared_from_this<LoopCore>, public Executor 
   };
 
   void watch(int fd);
+  std::size_t end_burst();
   [[nodiscard]] int timeout_ms(const Deadline& deadline) const;
   // Waits at most `timeout` milliseconds, then does what there is to do. Returns how much it was.
   std::size_t turn(int timeout);
@@ -184,7 +186,7 @@ class LoopCore : public std::enable_shared_from_this<LoopCore>, public Executor 
     std::atomic<bool> released{false};
     std::deque<std::shared_ptr<Link>> links;
   } memory_wait_;
-  bool sends_wait_ = false;
+  LoopSends sends_;
   std::unordered_map<int, std::function<void()>> readable_callbacks_;  // of when_readable()
   TaskSet tasks_;
 };

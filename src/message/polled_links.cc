@@ -30,6 +30,8 @@ std::size_t PolledLinks::turn(const bool& stopped) {
   if (crowded_) return arm(stopped);
   std::size_t late = 0;
   const std::size_t done = look(stopped, [&](Polled& one) {
+    // A connection that has sent is active as well.
+    if (one.link->take_posted()) one.idle_turns = 0;
     if (++one.idle_turns < most_idle_turns) return true;
     const auto link = std::move(one.link);
     // The order does not matter.

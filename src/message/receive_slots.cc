@@ -17,6 +17,17 @@ verbs::LocalSlice ReceiveSlots::slice(std::uint32_t slot) const {
           block.lkey};
 }
 
+BlockPointer ReceiveSlots::restore(std::uint32_t slot) {
+  for (Displaced& one : displaced_) {
+    if (one.slot != slot) continue;
+    BlockPointer used = std::exchange(blocks_[slot], std::move(one.block));
+    one = std::move(displaced_.back());
+    displaced_.pop_back();
+    return used;
+  }
+  return nullptr;
+}
+
 BlockPointer ReceiveSlots::take(const InMessage& message) {
   BlockPointer& block = blocks_[message.slot];
   return message.last ? std::move(block) : block;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -19,7 +20,10 @@ class ReceiveSlots {
   // Takes a block for each slot. Throws Error.
   void open(Pool& pool, std::uint32_t count);
   // Frees the blocks; nothing may be posted any more.
-  void close() { blocks_.clear(); }
+  void close() {
+    blocks_.clear();
+    displaced_.clear();
+  }
 
   // What to post for a slot that has its block.
   [[nodiscard]] verbs::LocalSlice slice(std::uint32_t slot) const;
@@ -27,6 +31,13 @@ class ReceiveSlots {
   [[nodiscard]] Bytes bytes(std::uint32_t slot, std::size_t size) const {
     return {blocks_[slot]->data, size};
   }
+  // What was received lies in this block, and not in the one that was posted.
+  void replace(std::uint32_t slot, BlockPointer block) {
+    displaced_.push_back({slot, std::exchange(blocks_[slot], std::move(block))});
+  }
+  // Before the slot is posted again: undoes replace(), and returns its block; null where there was
+  // none.
+  [[nodiscard]] BlockPointer restore(std::uint32_t slot);
   // The block of a message that came in a receive. Messages that came in the same receive share it;
   // the last one takes it out of the slot.
   [[nodiscard]] BlockPointer take(const InMessage& message);
@@ -48,6 +59,11 @@ class ReceiveSlots {
   std::vector<BlockPointer> blocks_;    // by slot; null: with the application, or missing
   std::vector<bool> kept_;              // by slot: an earlier message of the receive was kept
   std::vector<std::uint32_t> missing_;  // slots that need a block
+  struct Displaced {
+    std::uint32_t slot;
+    BlockPointer block;
+  };
+  std::vector<Displaced> displaced_;  // nearly always one or none
 };
 
 }  // namespace weft::message::detail

@@ -16,6 +16,7 @@ class Link;
 
 struct Record : OutMessage {
   std::weak_ptr<Link> link;
+  const Link* owner = nullptr;  // the address of `link`, to be compared only
   struct Piece {
     std::byte* at;
     std::uint64_t bytes;
@@ -36,7 +37,7 @@ struct Record : OutMessage {
     return pieces.size() == 1 && pieces.front().at == copy.data();
   }
 
-  // Makes it a new message of the same link.
+  // Makes it a new message.
   void reset() {
     OutMessage::reset();
     pieces.clear();

@@ -17,6 +17,7 @@ class WaiterList {
   // Resumes every waiter whose condition is now true, and drops those that no longer wait. The
   // coroutines run inside of this call, and may add waiters.
   void resume_ready();
+  [[nodiscard]] bool empty() const { return waiters_.empty(); }
   // Drops all waiters without resuming them.
   void clear();
 

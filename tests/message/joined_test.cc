@@ -1,5 +1,6 @@
 // Short messages that wait together share frames, which the application does not notice.
 #include <algorithm>
+#include <array>
 
 #include "message/frame_wire.h"
 #include "message/scripted_peer.h"
@@ -67,7 +68,8 @@ TEST(Joined, MessagesOfABurstWaitForTheNextStep) {
   EXPECT_EQ(sides.a.statistics().frames_sent, 2U);
 }
 
-// Where messages of one connection wait for the next step, those of others do so as well.
+// Where messages of one connection wait for the next step, those of others do so as well, until the
+// program goes on to another connection.
 TEST(Joined, BurstsOnSeveralConnectionsAreOneFrameEach) {
   Sides sides;
   Log second_log;
@@ -76,7 +78,8 @@ TEST(Joined, BurstsOnSeveralConnectionsAreOneFrameEach) {
   sides.wait([&] { return second_log.established == 1 && sides.b_log.established == 2; });
   for (int i = 0; i < 5; ++i) sides.a.send("first");
   for (int i = 0; i < 20; ++i) second.send("second");
-  EXPECT_EQ(sides.a.statistics().frames_sent, 1U);
+  EXPECT_EQ(sides.a.statistics().frames_sent, 2U);
+  EXPECT_EQ(sides.a.statistics().messages_waiting, 0U);
   EXPECT_EQ(second.statistics().frames_sent, 0U);
   EXPECT_EQ(second.statistics().messages_waiting, 20U);
   sides.loop->step();
@@ -88,6 +91,95 @@ TEST(Joined, BurstsOnSeveralConnectionsAreOneFrameEach) {
   second.send("alone");
   EXPECT_EQ(second.statistics().frames_sent, 2U);
   sides.wait([&] { return sides.b_log.texts.size() == 26; });
+}
+
+// A program that sends one message on each connection in turn comes back with more for the same
+// frame.
+TEST(Joined, MessagesInTurnShareTheFrameOfTheNextStep) {
+  Sides sides;
+  Log second_log;
+  Connection second =
+      sides.loop->connect({test::host(), sides.listener->port()}, second_log.handlers());
+  sides.wait([&] { return second_log.established == 1 && sides.b_log.established == 2; });
+  for (int i = 0; i < 20; ++i) {
+    sides.a.send("first");
+    second.send("second");
+  }
+  // The first message of each, before any other one has waited.
+  EXPECT_EQ(sides.a.statistics().frames_sent, 1U);
+  EXPECT_EQ(second.statistics().frames_sent, 1U);
+  sides.wait([&] {
+    return sides.b_log.texts.size() == 40 && sides.a_log.sent.size() == 20 &&
+           second_log.sent.size() == 20;
+  });
+  EXPECT_EQ(sides.a.statistics().frames_sent, 2U);
+  EXPECT_EQ(second.statistics().frames_sent, 2U);
+}
+
+// Without callbacks for statuses, what a burst has sent is settled before the next step where the
+// device completes it at once.
+TEST(Joined, BurstsWithoutCallbacksAreSettled) {
+  const auto without_statuses = [](Handlers& handlers) {
+    handlers.sent = handlers.delivered = handlers.failed = nullptr;
+  };
+  Sides sides({}, without_statuses, {});
+  Log second_log;
+  Handlers handlers = second_log.handlers();
+  without_statuses(handlers);
+  Connection second = sides.loop->connect({test::host(), sides.listener->port()}, handlers);
+  sides.wait([&] { return second_log.established == 1 && sides.b_log.established == 2; });
+  std::vector<Sending> sent;
+  std::vector<std::string> expected;
+  for (int round = 0; round < 50; ++round) {
+    for (Connection* const connection : {&sides.a, &second}) {
+      for (int i = 0; i < 8; ++i) {
+        expected.push_back(std::to_string(expected.size()));
+        sent.push_back(connection->send(expected.back()));
+        ASSERT_TRUE(sent.back());
+      }
+    }
+    if (round % 3 == 0) sides.loop->step();
+  }
+  sides.wait([&] { return sides.b_log.texts.size() == expected.size(); });
+  sides.wait([&] {
+    return std::ranges::all_of(sent, [](const Sending& m) { return m.status() == Status::sent; });
+  });
+  std::ranges::sort(expected);
+  std::ranges::sort(sides.b_log.texts);
+  EXPECT_EQ(sides.b_log.texts, expected);
+  sides.wait([&] {
+    return sides.a.statistics().messages_sent + second.statistics().messages_sent == sent.size();
+  });
+}
+
+// What completes when the burst leaves is work of the step, which returns: its program may wait for
+// just that.
+TEST(Joined, AStepThatSettlesABurstReturns) {
+  EventLoop receiver;
+  Log accepted;
+  const auto listener = receiver.listen(
+      {test::host(), 0}, [&](Request request) { request.accept(accepted.handlers()); });
+  EventLoop sender;
+  std::array<int, 2> established{};
+  std::vector<Connection> connections;
+  for (int& one : established) {
+    Handlers handlers;
+    handlers.established = [&](Connection&) { ++one; };
+    connections.push_back(sender.connect({test::host(), listener.port()}, handlers));
+  }
+  until(sender, receiver,
+        [&] { return established[0] + established[1] == 2 && accepted.established == 2; });
+  while (sender.step() + receiver.step() > 0) continue;
+  Sending last;
+  for (Connection& connection : connections) {
+    for (int i = 0; i < 8; ++i) last = connection.send("text");
+  }
+  const Deadline deadline = test_timeout;
+  while (last.status() == Status::waiting && !deadline.passed()) {
+    EXPECT_GT(sender.step(deadline), 0U);
+  }
+  EXPECT_EQ(last.status(), Status::sent);
+  until(sender, receiver, [&] { return accepted.texts.size() == 16; });
 }
 
 TEST(Joined, PiecesOfTheUsersMemoryAreJoined) {
