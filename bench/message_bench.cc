@@ -179,13 +179,32 @@ double zmq_run(std::size_t bytes, int messages, bool one_way) {
 // A short burst on each connection in turn.
 constexpr int burst = 8;
 
-void weft_many_passive(int out, int connections, int messages) {
+// What is sent over all connections together, before the time is taken and while it is. The first
+// messages of a connection use memory that neither end has touched before.
+struct Amount {
+  int unmeasured = 0;
+  int measured = 0;
+  [[nodiscard]] bool ends_with(int count) const {
+    return count == unmeasured || count == unmeasured + measured;
+  }
+};
+
+// Calls `send_all` with each of the two amounts, and returns how long the second one took.
+template <typename SendAll>
+double measured_seconds(const Amount& amount, const SendAll& send_all) {
+  if (amount.unmeasured > 0) send_all(amount.unmeasured);
+  const auto start = Clock::now();
+  send_all(amount.measured);
+  return seconds_since(start);
+}
+
+void weft_many_passive(int out, int connections, const Amount& amount) {
   EventLoop loop;
   int count = 0;
   int ended = 0;
   Handlers handlers;
   handlers.message = [&](Connection& from, Received& got) {
-    if (++count == messages) from.send(got.bytes().first(1));
+    if (amount.ends_with(++count)) from.send(got.bytes().first(1));
   };
   handlers.disconnected = [&](Connection&, const message::Ending&) {
     if (++ended == connections) loop.stop();
@@ -196,7 +215,8 @@ void weft_many_passive(int out, int connections, int messages) {
   loop.run();
 }
 
-double weft_many_active(std::uint16_t port, int connections, std::size_t bytes, int messages) {
+double weft_many_active(std::uint16_t port, int connections, std::size_t bytes,
+                        const Amount& amount) {
   EventLoop loop;
   int established = 0;
   bool answered = false;
@@ -211,23 +231,24 @@ double weft_many_active(std::uint16_t port, int connections, std::size_t bytes, 
   }
   while (established < connections) loop.step(Deadline::never());
   const std::vector<std::byte> data(bytes, std::byte{1});
-  const auto start = Clock::now();
-  int sent = 0;
-  while (sent < messages) {
-    for (Connection& connection : all) {
-      for (int i = 0; i < burst && sent < messages && connection.send(data); ++i) ++sent;
+  const double seconds = measured_seconds(amount, [&](int messages) {
+    answered = false;
+    int sent = 0;
+    while (sent < messages) {
+      for (Connection& connection : all) {
+        for (int i = 0; i < burst && sent < messages && connection.send(data); ++i) ++sent;
+      }
+      loop.step();
     }
-    loop.step();
-  }
-  while (!answered) loop.step(Deadline::never());
-  const double seconds = seconds_since(start);
+    while (!answered) loop.step(Deadline::never());
+  });
   for (Connection& connection : all) connection.disconnect();
   while (loop.connections() > 0) loop.step(Deadline::never());
   return seconds;
 }
 
 // The identity of the sender comes before each message.
-void zmq_many_passive(int out, int messages) {
+void zmq_many_passive(int out, const Amount& amount) {
   void* context = zmq_ctx_new();
   void* socket = zmq_socket(context, ZMQ_ROUTER);
   need(zmq_bind(socket, "tcp://127.0.0.1:*") == 0);
@@ -238,15 +259,17 @@ void zmq_many_passive(int out, int messages) {
   zmq_msg_t identity;
   zmq_msg_t message;
   need(zmq_msg_init(&identity) == 0 && zmq_msg_init(&message) == 0);
-  for (int i = 0; i < messages; ++i) {
+  for (int i = 1; i <= amount.unmeasured + amount.measured; ++i) {
     need(zmq_msg_recv(&identity, socket, 0) >= 0 && zmq_msg_recv(&message, socket, 0) >= 0);
+    if (!amount.ends_with(i)) continue;
+    need(zmq_msg_send(&identity, socket, ZMQ_SNDMORE) >= 0 && zmq_send(socket, "x", 1, 0) == 1);
   }
-  need(zmq_msg_send(&identity, socket, ZMQ_SNDMORE) >= 0 && zmq_send(socket, "x", 1, 0) == 1);
   zmq_close(socket);
   zmq_ctx_term(context);
 }
 
-double zmq_many_active(std::uint16_t port, int connections, std::size_t bytes, int messages) {
+double zmq_many_active(std::uint16_t port, int connections, std::size_t bytes,
+                       const Amount& amount) {
   void* context = zmq_ctx_new();
   need(zmq_ctx_set(context, ZMQ_MAX_SOCKETS, connections + 16) == 0);
   std::vector<void*> all;
@@ -258,17 +281,21 @@ double zmq_many_active(std::uint16_t port, int connections, std::size_t bytes, i
     answers.push_back({all.back(), 0, ZMQ_POLLIN, 0});
   }
   const std::vector<char> data(bytes, 1);
-  const auto start = Clock::now();
-  int sent = 0;
-  while (sent < messages) {
-    for (void* socket : all) {
-      for (int i = 0; i < burst && sent < messages; ++i, ++sent) {
-        need(zmq_send(socket, data.data(), bytes, 0) >= 0);
+  const double seconds = measured_seconds(amount, [&](int messages) {
+    int sent = 0;
+    while (sent < messages) {
+      for (void* socket : all) {
+        for (int i = 0; i < burst && sent < messages; ++i, ++sent) {
+          need(zmq_send(socket, data.data(), bytes, 0) >= 0);
+        }
       }
     }
-  }
-  need(zmq_poll(answers.data(), connections, -1) == 1);
-  const double seconds = seconds_since(start);
+    need(zmq_poll(answers.data(), connections, -1) == 1);
+    const auto answered =
+        std::ranges::find_if(answers, [](const auto& one) { return one.revents != 0; });
+    char answer = 0;
+    need(zmq_recv(answered->socket, &answer, 1, 0) == 1);
+  });
   const int none = 0;
   for (void* socket : all) {
     need(zmq_setsockopt(socket, ZMQ_LINGER, &none, sizeof none) == 0);
@@ -334,23 +361,27 @@ int main(int count, char** arguments) {
         name.c_str(), [=] { return weft::bench::zmq_run(bytes, messages, one_way); },
         [=] { return weft::bench::weft_run(bytes, messages, one_way); }, messages, one_way, times);
   };
-  const auto measure_many = [&](const std::string& name, int connections, int messages) {
+  // `sustained`: after twice as many messages, which are not measured.
+  const auto measure_many = [&](const std::string& name, int connections, int messages,
+                                bool sustained) {
     if (name.find(only) == std::string::npos) return;
     constexpr std::size_t bytes = 64;
     messages *= effort;
+    const weft::bench::Amount amount{.unmeasured = sustained ? 2 * messages : 0,
+                                     .measured = messages};
     using namespace weft::bench;
     weft::bench::measure(
         name.c_str(),
         [=] {
-          return in_pair([=](int out) { zmq_many_passive(out, messages); },
+          return in_pair([=](int out) { zmq_many_passive(out, amount); },
                          [=](std::uint16_t port) {
-                           return zmq_many_active(port, connections, bytes, messages);
+                           return zmq_many_active(port, connections, bytes, amount);
                          });
         },
         [=] {
-          return in_pair([=](int out) { weft_many_passive(out, connections, messages); },
+          return in_pair([=](int out) { weft_many_passive(out, connections, amount); },
                          [=](std::uint16_t port) {
-                           return weft_many_active(port, connections, bytes, messages);
+                           return weft_many_active(port, connections, bytes, amount);
                          });
         },
         messages, true, rounds);
@@ -363,7 +394,9 @@ int main(int count, char** arguments) {
   measure("rate, 4 KiB", 4096, 50'000, true, rounds);
   measure("rate, 64 KiB", 1 << 16, 5'000, true, rounds);
   measure("rate, 1 MiB", 1 << 20, 500, true, rounds);
-  measure_many("rate, 64 B, 100 connections", 100, 200'000);
-  measure_many("rate, 64 B, 1000 connections", 1000, 200'000);
+  measure_many("rate, 64 B, 100 connections", 100, 200'000, false);
+  measure_many("rate, 64 B, 100 connections, later", 100, 200'000, true);
+  measure_many("rate, 64 B, 1000 connections", 1000, 200'000, false);
+  measure_many("rate, 64 B, 1000 connections, later", 1000, 200'000, true);
   return 0;
 }
