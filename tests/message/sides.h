@@ -95,7 +95,8 @@ struct Sides {
   Sides(const Limits& limits, std::function<void(Handlers&)> change_a,
         std::function<void(Handlers&)> change_b, const Options& options = {})
       : loop(std::make_unique<EventLoop>(limits)) {
-    listener.emplace(loop->listen({test::host(), 0}, [&, change_b](Request request) {
+    // Copies, because connections of the test's own come when the arguments are gone.
+    listener.emplace(loop->listen({test::host(), 0}, [&, change_b, options](Request request) {
       Handlers handlers = b_log.handlers();
       if (change_b) change_b(handlers);
       b = request.accept(std::move(handlers), options);
