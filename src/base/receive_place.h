@@ -6,10 +6,11 @@
 namespace weft {
 
 struct ReceivePlace {
-  std::byte* at = nullptr;  // null after the poll: another message waits for a place
+  std::byte* at = nullptr;
   std::size_t bytes = 0;
-  // Which completion of the poll belongs to the message that lies there; -1: none.
+  // After the poll. Which of its completions belongs to the message that lies there; -1: none.
   int used = -1;
+  bool more = false;  // another message waits for a place
 };
 
 }  // namespace weft

@@ -116,7 +116,7 @@ bool Link::poll_some(std::size_t& done) {
   }
   for (const auto& completion : got) complete(completion);
   done += got.size();
-  return got.size() == polled_at_once || (place.used >= 0 && !place.at);
+  return got.size() == polled_at_once || place.more;
 }
 
 void Link::complete(const verbs::Completion& completion) {

@@ -15,7 +15,7 @@ namespace {
 const Table* drop_in_table(const char* symbol) {
   void* const library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (!library) return nullptr;
-  void* const found = dlvsym(library, symbol, "WEFT_PRIVATE_6");
+  void* const found = dlvsym(library, symbol, "WEFT_PRIVATE_7");
   dlclose(library);  // it stays loaded: it is linked with -z nodelete
   if (!found) return nullptr;
   return reinterpret_cast<const Table* (*)()>(found)();

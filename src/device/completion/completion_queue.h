@@ -35,11 +35,9 @@ struct DirectPoll {
   int taken = 0;
   ReceivePlace* place = nullptr;  // of the caller, which may be used once; null: none
 
-  // The memory for the message that is delivered next, of so many bytes: `receive`, or the place.
-  [[nodiscard]] std::byte* memory_for(std::byte* receive, std::size_t bytes) {
-    if (!place || place->used >= 0 || bytes > place->bytes) return receive;
-    place->used = taken;
-    return place->at;
+  // Whether the message that is delivered next, of so many bytes, goes to the place.
+  [[nodiscard]] bool uses_place(std::size_t bytes) const {
+    return place && place->used < 0 && bytes <= place->bytes;
   }
 
   // The next place of the array, which has one. Its value is not defined.

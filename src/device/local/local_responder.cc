@@ -134,7 +134,7 @@ bool LocalResponder::take_promptly(DirectPoll& poll) {
     // The program may have another place for the next message.
     const bool stops = poll.place && poll.place->used >= 0;
     if (more && !stops) continue;
-    if (more) poll.place->at = nullptr;
+    if (stops) poll.place->more = more;
     if (slots_since_look_ >= slots_between_looks) look_for_waiting_peer();
     return true;
   }
@@ -156,8 +156,9 @@ bool LocalResponder::take_next(DirectPoll& poll) {
   if (slices.size() != 1 || header.length_bytes > slices.front().length_bytes) return false;
   const iwarp::Memory memory = parts_.memory.local_memory(slices.front(), true);
   if (memory.fault != Fault::none) return false;
-  std::byte* const at = poll.memory_for(memory.at, header.length_bytes);
-  if (!reader.copy(0, {at, header.length_bytes})) return false;
+  const bool elsewhere = poll.uses_place(header.length_bytes);
+  if (!reader.copy(0, {elsewhere ? poll.place->at : memory.at, header.length_bytes})) return false;
+  if (elsewhere) poll.place->used = poll.taken;
   parts_.deliver_oldest(
       poll, header.length_bytes,
       (header.flags & inbox::flag_immediate) != 0 ? &header.immediate_be : nullptr);
