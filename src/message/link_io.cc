@@ -235,7 +235,8 @@ void Link::post_frames() {
   (void)list.submit();
 }
 
-// A turn is queued for everything but statuses that nobody hears of.
+// What this call cannot finish, it leaves to a turn that it queues. Statuses need no turn if the
+// application has no callback for them.
 std::size_t Link::post_burst() {
   turns_.queued = false;
   turns_.posted = true;

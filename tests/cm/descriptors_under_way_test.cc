@@ -18,8 +18,8 @@
 namespace weft::cm {
 namespace {
 
-// The limit does not apply to a thread with one of these capabilities. Threads of the device
-// inherit the capabilities of the thread that starts them.
+// Takes two capabilities from the calling thread, because the kernel does not limit descriptors
+// under way for a thread that has one of them. The device's threads inherit what their starter has.
 class WithoutCapabilities {
  public:
   WithoutCapabilities() {

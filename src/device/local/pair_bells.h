@@ -18,9 +18,9 @@ namespace weft::device {
 // What a thread of the owner does that waits for an event of the connection manager: see
 // PairWait. The kernel compares this word before the thread sleeps (futex(2)).
 enum class Waiting : std::uint32_t {
-  none,    // nobody looks: a message on the channel wakes the progress thread
-  looks,   // it looks at `pending`, so nobody has to be woken
-  sleeps,  // futex(2) wakes it
+  none,    // no thread waits: a message on the channel wakes the progress thread
+  looks,   // the thread reads `pending` again and again: the peer sends no message
+  sleeps,  // the thread sleeps: the peer wakes it by futex(2)
 };
 
 // Messages without descriptors, as they would lie in the channel. Their order to those of the

@@ -23,8 +23,8 @@ void ProcessPair::look() {
   if (!open) end();
 }
 
-// Nobody rings for a pair that is over, but it may end while the thread sleeps: what was connected
-// through it becomes an event.
+// The peer does not wake the thread for a pair that has ended. If the pair ends while the thread
+// sleeps, its connections end too, and their events wake the thread.
 bool ProcessPair::begin_sleep() {
   if (!abandoned_) waiting_word().store(Waiting::sleeps, std::memory_order_seq_cst);
   return gone() || bells(dials_).pending.load(std::memory_order_seq_cst) == 0;
