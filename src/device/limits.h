@@ -131,6 +131,8 @@ inline constexpr std::uint64_t stranger_answer_ns = 100'000'000;
 inline constexpr std::uint64_t peer_look_ns = 250'000'000;
 // Reads from one socket before the next socket is served.
 inline constexpr int reads_per_turn = 16;
+// The same once a request is complete, in bytes.
+inline constexpr std::size_t bytes_per_turn = std::size_t{192} << 10;
 // The memory that a program allocates from the shared heap, unless the user has another limit. It
 // is copied at each fork(2), and its pages are never huge ones. Beyond it memory is ordinary.
 inline constexpr std::size_t shared_heap_bytes = std::size_t{256} << 20;

@@ -196,6 +196,9 @@ std::size_t StreamCarrier::receive_available() {
     // A short read has emptied the socket. Asking again would cost a system call that returns
     // EAGAIN.
     if (static_cast<std::size_t>(got) < room) break;
+    // The program takes what is complete while it still is in the processor's cache, and the peer
+    // need not wait for its answers.
+    if (all >= limits::bytes_per_turn && !parts_.completions.empty()) break;
   }
   return all;
 }
