@@ -112,13 +112,11 @@ void DataChannel::handle(const verbs::Completion& completion, SpentReceives& spe
   const RequestId request = RequestId::decode(completion.id());
   switch (request.kind) {
     case RequestId::Kind::receive:
-      if (completion.ok()) received(completion, request.number, spent);
+      if (completion.ok()) received(completion, request.slot, spent);
       break;
-    case RequestId::Kind::data:
-      flow_->sent(request.number);
-      break;
-    case RequestId::Kind::control:
-      flow_->control_sent();
+    case RequestId::Kind::sent:
+      flow_->sent(request.held.ring_bytes, request.held.messages);
+      flow_->control_sent(request.held.controls);
       break;
     case RequestId::Kind::probe:
       keepalive_.probe_completed();
@@ -185,8 +183,10 @@ void DataChannel::send_control() {
   while (error_ == 0) {
     const auto word = flow_->next_control();
     if (!word) return;
+    // The stream closes once everything has completed, from its end on.
+    const bool reports = !is_update(*word) || flow_->finished();
     // Its completion will not come, so it is counted off here.
-    if (const int failed = transport_->post_control(*word)) {
+    if (const int failed = transport_->post_control(*word, reports)) {
       flow_->control_sent();
       break_off(failed);
       return;
@@ -328,13 +328,19 @@ std::size_t DataChannel::send_piece(Lock& lock, Gather& from, std::size_t max) {
   // The piece is reserved, so no other call touches these bytes of the ring without the lock.
   copy_unlocked(lock, piece.bytes,
                 [&] { from.copy(transport_->send_ring().subspan(piece.from, piece.bytes)); });
-  if (const int error = transport_->post_piece(piece)) {
+  if (const int error = transport_->post_piece(piece, bytes_without_report())) {
     flow_->sent(piece.bytes);
     break_off(error);
     return 0;
   }
   count_sent(piece.bytes);
   return piece.bytes;
+}
+
+// A quarter of the part that is used. Where this side may come to place bytes itself, it does so
+// once no message is under way, so each of them reports its completion.
+std::uint32_t DataChannel::bytes_without_report() const {
+  return may_place_ || writer_ ? 0 : flow_->own_part_bytes() / 4;
 }
 
 // False, with the error of the stream set, where there is no memory to send from.
@@ -390,7 +396,7 @@ std::size_t DataChannel::send_registered(Lock& lock, const verbs::LocalSlice& fr
   // A piece of at most one message: the receive of the peer is used up by it.
   const Piece piece = flow_->take_direct(clamp_to_32_bits(from.size_bytes() - done));
   if (piece.bytes == 0) return 0;
-  if (const int error = transport_->post_data(from.slice(done, piece.bytes), piece.to, 0)) {
+  if (const int error = transport_->post_data(from.slice(done, piece.bytes), piece.to)) {
     flow_->sent(0);
     break_off(error);
     return 0;
@@ -491,9 +497,18 @@ void DataChannel::give_back_pages() {
     if (flow_->peer_used() > 0) return;
     writer_->give_back_pages(IdleRings::kept_bytes);
   }
-  if (flow_->own_used() > 0) return;
+  if (flow_->own_used() > 0) return ask_for_report();
   transport_->give_back_send_pages(IdleRings::kept_bytes);
   idle_rings_.given_back();
+}
+
+// The bytes of messages without a report of their own stay in the ring until a later one reports.
+void DataChannel::ask_for_report() {
+  if (!transport_->reports_wait() || !flow_->take_place()) return;
+  if (const int failed = transport_->post_report()) {
+    flow_->sent(0);
+    break_off(failed);
+  }
 }
 
 // --- The end -------------------------------------------------------------------------------------

@@ -152,6 +152,8 @@ class DataChannel {
   std::size_t place_piece(Lock& lock, Gather& from, std::size_t max);
   void grow_if_full();
   bool need_send_memory();
+  [[nodiscard]] std::uint32_t bytes_without_report() const;
+  void ask_for_report();
   void violated();
 
   Changes& changed_;

@@ -95,9 +95,15 @@ Piece FlowControl::take_placed(std::uint32_t wanted, bool& grown) {
   return {0, peer_ring_.take(bytes), bytes};
 }
 
-void FlowControl::sent(std::uint32_t ring_bytes) {
+bool FlowControl::take_place() {
+  if (sends_ >= sizes_.sends) return false;
+  ++sends_;
+  return true;
+}
+
+void FlowControl::sent(std::uint32_t ring_bytes, std::uint32_t messages) {
   own_ring_.give_back(ring_bytes);
-  --sends_;
+  sends_ -= messages;
 }
 
 // --- Control -------------------------------------------------------------------------------------

@@ -99,9 +99,12 @@ class FlowControl {
   [[nodiscard]] bool has_room() const { return peer_ring_.has_room(); }
   // Bytes that go through our send ring to a mapped buffer, without a message.
   [[nodiscard]] Piece take_mapped(std::uint32_t wanted);
-  // What was taken has completed, or could not be posted; `ring_bytes` of our send ring are free
-  // again. Requests complete in the order in which they were taken.
-  void sent(std::uint32_t ring_bytes);
+  // As many as were taken have completed, or one could not be posted; `ring_bytes` of our send ring
+  // are free again. Requests complete in the order in which they were taken.
+  void sent(std::uint32_t ring_bytes, std::uint32_t messages = 1);
+  // For a request that sends nothing to the peer's program, as take_message(). False: there is no
+  // place for it now.
+  [[nodiscard]] bool take_place();
   // No data follows: the end is to be sent as soon as possible.
   void finish() { end_requested_ = true; }
   [[nodiscard]] bool finished() const { return end_requested_; }
@@ -115,7 +118,7 @@ class FlowControl {
   // --- Control
   // The next control message, if one is due and may be sent now.
   [[nodiscard]] std::optional<std::uint32_t> next_control();
-  void control_sent() { --control_sends_; }
+  void control_sent(std::uint32_t messages = 1) { control_sends_ -= messages; }
   // The peer sleeps, and is to be woken. At most one wake-up of each kind may be under way.
   void wake_peer(Wake wake) { wakes_due_ |= 1U << static_cast<unsigned>(wake); }
   // A control message is due that may not be sent yet.
@@ -150,6 +153,7 @@ class FlowControl {
   [[nodiscard]] std::uint32_t peer_free() const { return peer_ring_.free_bytes(); }
   [[nodiscard]] std::uint32_t peer_used() const { return peer_ring_.used_bytes(); }
   [[nodiscard]] std::uint32_t own_used() const { return own_ring_.used_bytes(); }
+  [[nodiscard]] std::uint32_t own_part_bytes() const { return own_ring_.part_bytes(); }
   [[nodiscard]] std::uint32_t receive_part_bytes() const { return receive_part_bytes_; }
   [[nodiscard]] std::uint32_t peer_credits() const { return peer_credits_; }
   [[nodiscard]] const FlowSizes& sizes() const { return sizes_; }

@@ -116,6 +116,13 @@ RingMemory make_receive_memory(const verbs::Id& id, std::size_t bytes, Descripto
                               : RingMemory(bytes);
 }
 
+// A quarter of the places may be taken by messages that are complete without a report.
+Reports::Limits limits_of(const Options& options) {
+  return {.messages = static_cast<std::uint16_t>(
+              std::min<std::uint32_t>(options.send_queue / 8, Reports::most_messages)),
+          .controls = max_control_sends / 4};
+}
+
 ibv_qp_cap capacity(const Options& options) {
   return {.max_send_wr = sends_of(options),
           .max_recv_wr = receives_of(options),
@@ -159,7 +166,8 @@ Transport::Transport(const verbs::Id& id, const Checked& checked)
       receive_memory_(make_receive_memory(id, sizes_.receive, receive_file_)),
       receive_ring_(domain_.register_memory(receive_memory_.bytes().last(sizes_.receive),
                                             verbs::Access::remote_write)),
-      queue_pair_(id.create_queue_pair(domain_, queue_, queue_, capacity(checked.options))) {
+      queue_pair_(id.create_queue_pair(domain_, queue_, queue_, capacity(checked.options))),
+      reports_(limits_of(checked.options)) {
   if (!may_share_memory(id)) make_send_memory();
   // All receives are posted before the peer can know the queue pair: rdma_connect(3) and
   // rdma_accept(3) come later.
@@ -258,7 +266,7 @@ std::span<const std::byte> Transport::row(std::uint32_t number) const {
 int Transport::post_receives(std::span<const std::uint32_t> slots) {
   auto batch = queue_pair_.receive_batch<max_receives_at_once>();
   for (const std::uint32_t number : slots) {
-    const std::uint64_t id = RequestId{RequestId::Kind::receive, number}.encode();
+    const std::uint64_t id = RequestId::receive(number).encode();
     const verbs::LocalSlice slot = receive_ring_.slice(slot_at(number), word_bytes);
     if (batch.receive(slot, id)) continue;
     if (const int failed = batch.submit()) return failed;
@@ -269,9 +277,12 @@ int Transport::post_receives(std::span<const std::uint32_t> slots) {
 
 // Posts one message of either variant: `bytes` are written to `to`, and `word` is delivered.
 int Transport::post_message(const verbs::LocalSlice& bytes, const verbs::RemoteSlice& to,
-                            std::uint32_t word, const RequestId& request) {
+                            std::uint32_t word, const std::optional<Held>& reported) {
   using verbs::SendFlags;
-  if (immediate_) return queue_pair_.post_write_with_immediate(bytes, to, word, request.encode());
+  const std::uint64_t ignored = RequestId::other(RequestId::Kind::ignored).encode();
+  const std::uint64_t id = reported ? RequestId::sent(*reported).encode() : ignored;
+  const SendFlags flags = reported ? SendFlags::signaled : SendFlags::none;
+  if (immediate_) return queue_pair_.post_write_with_immediate(bytes, to, word, id, flags);
   const std::array<std::byte, word_bytes> encoded_word = word_to_bytes(word);
   // The send is inline, which copies the bytes during the call and needs no lkey.
   const verbs::LocalSlice message(reinterpret_cast<std::uint64_t>(encoded_word.data()), word_bytes,
@@ -279,25 +290,31 @@ int Transport::post_message(const verbs::LocalSlice& bytes, const verbs::RemoteS
   auto batch = queue_pair_.batch<2>();
   // The send is delivered only after the write is placed: RFC 5040 §5.5 for iWARP; InfiniBand
   // executes the requests of a queue pair in order as well.
-  if (bytes.size_bytes() > 0) {
-    batch.write(bytes, to, RequestId{RequestId::Kind::ignored, 0}.encode(), SendFlags::none);
-  }
-  batch.send(message, request.encode(), SendFlags::signaled | SendFlags::copied);
+  if (bytes.size_bytes() > 0) batch.write(bytes, to, ignored, SendFlags::none);
+  batch.send(message, id, flags | SendFlags::copied);
   return batch.submit();
 }
 
-int Transport::post_data(const verbs::LocalSlice& bytes, std::uint32_t to,
-                         std::uint32_t ring_bytes) {
+int Transport::post_data(const verbs::LocalSlice& bytes, std::uint32_t to) {
   return post_message(bytes, peer_ring_.slice(to, bytes.size_bytes()),
-                      encode(Kind::data, bytes.size_bytes()), {RequestId::Kind::data, ring_bytes});
+                      encode(Kind::data, bytes.size_bytes()), reports_.add({.messages = 1}, 0));
 }
 
-int Transport::post_control(std::uint32_t word) {
-  return post_message(no_bytes(), peer_ring_.slice(0, 0), word, {RequestId::Kind::control, 0});
+int Transport::post_piece(const Piece& piece, std::uint32_t may_wait) {
+  const Held held{.ring_bytes = piece.bytes, .messages = 1};
+  return post_message(send_->region.slice(piece.from, piece.bytes),
+                      peer_ring_.slice(piece.to, piece.bytes), encode(Kind::data, piece.bytes),
+                      reports_.add(held, may_wait));
+}
+
+int Transport::post_control(std::uint32_t word, bool reports) {
+  const std::uint32_t may_wait = reports ? 0 : sizes_.send_ring;
+  return post_message(no_bytes(), peer_ring_.slice(0, 0), word,
+                      reports_.add({.controls = 1}, may_wait));
 }
 
 int Transport::post_word(std::uint32_t word) {
-  return post_message(no_bytes(), peer_ring_.slice(0, 0), word, {RequestId::Kind::data, 0});
+  return post_message(no_bytes(), peer_ring_.slice(0, 0), word, reports_.add({.messages = 1}, 0));
 }
 
 // `number` is below the peer's rows, so each row has a fixed place behind the ring.
@@ -306,18 +323,27 @@ int Transport::post_row(std::uint32_t number, std::span<const std::byte> row) {
   std::ranges::copy(row, send_->region.elements().begin() + static_cast<std::ptrdiff_t>(at));
   return post_message(send_->region.slice(at, row_bytes),
                       peer_table_.slice(std::uint64_t{number} * row_bytes, row_bytes),
-                      encode(Kind::map, number), {RequestId::Kind::data, 0});
+                      encode(Kind::map, number), reports_.add({.messages = 1}, 0));
+}
+
+int Transport::post_write(const verbs::LocalSlice& bytes, const verbs::RemoteSlice& to,
+                          const Held& held) {
+  return queue_pair_.post_write(bytes, to, RequestId::sent(*reports_.add(held, 0)).encode());
 }
 
 // A plain write: the peer's program is not notified, and no receive is used.
 int Transport::post_mapped_write(const Piece& piece, const verbs::RemoteSlice& to) {
-  return queue_pair_.post_write(send_->region.slice(piece.from, piece.bytes), to,
-                                RequestId{RequestId::Kind::data, piece.bytes}.encode());
+  return post_write(send_->region.slice(piece.from, piece.bytes), to,
+                    {.ring_bytes = piece.bytes, .messages = 1});
+}
+
+int Transport::post_report() {
+  return post_write(no_bytes(), peer_ring_.slice(0, 0), {.messages = 1});
 }
 
 int Transport::post_probe() {
   return queue_pair_.post_write(no_bytes(), peer_ring_.slice(0, 0),
-                                RequestId{RequestId::Kind::probe, 0}.encode());
+                                RequestId::other(RequestId::Kind::probe).encode());
 }
 
 }  // namespace weft::stream::detail

@@ -10,32 +10,14 @@
 
 #include "stream/flow_control.h"
 #include "stream/greeting_wire.h"
+#include "stream/reports.h"
+#include "stream/request_id.h"
 #include "stream/ring_memory.h"
 #include "stream/shared_ring.h"
 #include "weft/stream/options.hpp"
 #include "weft/verbs.hpp"
 
 namespace weft::stream::detail {
-
-// The wr_id of a work request: what was posted, and what its completion gives back.
-struct RequestId {
-  enum class Kind : std::uint8_t {
-    receive,  // `number` is the slot
-    data,     // a message, or a mapped write; `number` bytes of our send ring become free
-    control,
-    probe,
-    ignored,  // a write with a send behind it, whose completion counts for both
-  };
-  Kind kind = Kind::receive;
-  std::uint32_t number = 0;
-
-  [[nodiscard]] std::uint64_t encode() const {
-    return static_cast<std::uint64_t>(kind) << 32 | number;
-  }
-  [[nodiscard]] static RequestId decode(std::uint64_t id) {
-    return {static_cast<Kind>(id >> 32), static_cast<std::uint32_t>(id)};
-  }
-};
 
 // Not thread-safe: the stream's lock covers it. The post_ functions return 0 or an errno.
 class Transport {
@@ -89,22 +71,24 @@ class Transport {
   [[nodiscard]] const verbs::CompletionQueue& queue() const { return queue_; }
   [[nodiscard]] const verbs::CompletionChannel& channel() const { return channel_; }
 
-  // Writes `bytes` to offset `to` of the peer's ring. The completion frees `ring_bytes` of our
-  // send ring: 0 if the bytes lie elsewhere.
-  [[nodiscard]] int post_data(const verbs::LocalSlice& bytes, std::uint32_t to,
-                              std::uint32_t ring_bytes);
-  [[nodiscard]] int post_piece(const Piece& piece) {
-    return post_data(send_->region.slice(piece.from, piece.bytes), piece.to, piece.bytes);
-  }
+  // Writes `bytes` to offset `to` of the peer's ring, from other memory than our send ring.
+  [[nodiscard]] int post_data(const verbs::LocalSlice& bytes, std::uint32_t to);
+  // Writes a piece of our send ring. `may_wait`: see Reports::add().
+  [[nodiscard]] int post_piece(const Piece& piece, std::uint32_t may_wait);
   // Sends a word that takes a receive for data, and has no bytes.
   [[nodiscard]] int post_word(std::uint32_t word);
-  [[nodiscard]] int post_control(std::uint32_t word);
+  // `reports`: as soon as it is complete, and all requests before it.
+  [[nodiscard]] int post_control(std::uint32_t word, bool reports);
   // Writes a row of the peer's table. `row` has row_bytes and is copied during the call.
   [[nodiscard]] int post_row(std::uint32_t number, std::span<const std::byte> row);
   // Writes to a buffer that the peer has mapped; the peer is not notified.
   [[nodiscard]] int post_mapped_write(const Piece& piece, const verbs::RemoteSlice& to);
   // A write of zero bytes, which the peer's device answers.
   [[nodiscard]] int post_probe();
+  // Whether messages were posted that do not report their completion. post_report() sends nothing
+  // to the peer's program, and reports for them; it takes the place of a data message.
+  [[nodiscard]] bool reports_wait() const { return reports_.any_wait(); }
+  [[nodiscard]] int post_report();
   // In one call to the device, which costs less than one for each.
   static constexpr std::size_t max_receives_at_once = 32;
   [[nodiscard]] int post_receives(std::span<const std::uint32_t> slots);
@@ -112,8 +96,11 @@ class Transport {
   [[nodiscard]] std::uint32_t word_in(std::uint32_t slot) const;
 
  private:
+  // `reported`: as Reports::add() has returned it.
   [[nodiscard]] int post_message(const verbs::LocalSlice& bytes, const verbs::RemoteSlice& to,
-                                 std::uint32_t word, const RequestId& request);
+                                 std::uint32_t word, const std::optional<Held>& reported);
+  [[nodiscard]] int post_write(const verbs::LocalSlice& bytes, const verbs::RemoteSlice& to,
+                               const Held& held);
   [[nodiscard]] std::size_t slot_at(std::uint32_t number) const;
   [[nodiscard]] verbs::LocalSlice no_bytes() const { return receive_ring_.slice(0, 0); }
 
@@ -164,6 +151,7 @@ class Transport {
   verbs::QueuePair queue_pair_;
   verbs::RemoteSlice peer_ring_;
   verbs::RemoteSlice peer_table_;
+  Reports reports_;
   bool offered_ = false;
   bool rings_ = false;  // the peer has got our bell with the memory
 };

@@ -26,6 +26,13 @@ FlowSizes flow_sizes(const FlowPairSizes& sizes) {
 
 }  // namespace
 
+// Also where the send queue is so short that each message has to report.
+FlowPair::Side::Side(const FlowSizes& sizes)
+    : flow(sizes),
+      reports({.messages = static_cast<std::uint16_t>(std::min(sizes.sends / 4, 64U)),
+               .controls = max_control_sends / 4}),
+      ring(sizes.receive_ring_bytes) {}
+
 FlowPair::FlowPair(const FlowPairSizes& sizes, std::uint64_t bytes_from_a,
                    std::uint64_t bytes_from_b, std::uint64_t seed)
     : random_(seed) {
@@ -41,8 +48,7 @@ bool FlowPair::send(Side& from) {
     return true;
   }
   if (const auto word = from.flow.take_growth()) {
-    post(from, {*word, 0, {}});
-    from.completions.push_back({false, 0});
+    post(from, {*word, 0, {}}, {.messages = 1}, 0);
     ++from.counts.growths;
     return true;
   }
@@ -56,14 +62,15 @@ bool FlowPair::send(Side& from) {
   if (piece.bytes == 0) return false;
   Message message{encode(Kind::data, piece.bytes), piece.to, {}};
   for (std::uint32_t i = 0; i < piece.bytes; ++i) message.bytes.push_back(byte_at(from.sent++));
-  post(from, std::move(message));
-  from.completions.push_back({false, piece.bytes});
+  post(from, std::move(message), {.ring_bytes = piece.bytes, .messages = 1},
+       from.flow.own_part_bytes() / 4);
   ++from.counts.data;
   return true;
 }
 
-void FlowPair::post(Side& from, Message message) {
+void FlowPair::post(Side& from, Message message, const Held& held, std::uint32_t may_wait) {
   from.outgoing.push_back(std::move(message));
+  from.completions.push_back(from.reports.add(held, may_wait));
   // A message uses a receive until it is delivered, which is when the receive is posted again.
   EXPECT_LE(from.outgoing.size(), from.flow.sizes().peer_receives + control_receives)
       << "a message meets no receive";
@@ -72,8 +79,8 @@ void FlowPair::post(Side& from, Message message) {
 bool FlowPair::control(Side& from) {
   const auto word = from.flow.next_control();
   if (!word) return false;
-  post(from, {*word, 0, {}});
-  from.completions.push_back({true, 0});
+  post(from, {*word, 0, {}}, {.controls = 1},
+       is_update(*word) && !from.flow.finished() ? max_piece_bytes : 0);
   if (is_update(*word)) {
     const Update update = update_of(*word);
     const bool alone = update.bytes == 0 && update.receives == 0;
@@ -96,13 +103,11 @@ bool FlowPair::deliver(Side& from, Side& to) {
 bool FlowPair::complete_one(Side& side) {
   if (side.completions.size() <= side.outgoing.size())
     return false;  // only delivered messages complete
-  const Completion completion = side.completions.front();
-  side.completions.pop_front();
-  if (completion.control) {
-    side.flow.control_sent();
-  } else {
-    side.flow.sent(completion.held);
+  if (const auto held = side.completions.front()) {
+    side.flow.sent(held->ring_bytes, held->messages);
+    side.flow.control_sent(held->controls);
   }
+  side.completions.pop_front();
   return true;
 }
 

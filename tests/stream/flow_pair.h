@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "stream/flow_control.h"
+#include "stream/reports.h"
 #include "support/random.h"
 
 namespace weft::stream::detail {
@@ -46,16 +48,13 @@ class FlowPair {
     std::uint32_t at = 0;  // in the receiver's ring
     std::vector<std::uint8_t> bytes;
   };
-  struct Completion {
-    bool control = false;
-    std::uint32_t held = 0;
-  };
   struct Side {
-    explicit Side(const FlowSizes& sizes) : flow(sizes), ring(sizes.receive_ring_bytes) {}
+    explicit Side(const FlowSizes& sizes);
     FlowControl flow;
+    Reports reports;
     std::vector<std::uint8_t> ring;
     std::deque<Message> outgoing;
-    std::deque<Completion> completions;
+    std::deque<std::optional<Held>> completions;  // of each message what it reports
     std::uint64_t to_send = 0;
     std::uint64_t sent = 0;
     std::uint64_t received = 0;
@@ -64,7 +63,8 @@ class FlowPair {
 
   // Each returns whether it has done anything.
   bool send(Side& from);
-  static void post(Side& from, Message message);
+  // `may_wait`: see Reports::add().
+  static void post(Side& from, Message message, const Held& held, std::uint32_t may_wait);
   bool control(Side& from);
   bool deliver(Side& from, Side& to);
   bool complete_one(Side& side);

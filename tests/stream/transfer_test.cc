@@ -316,5 +316,25 @@ TEST_P(Transfer, AMappingThatCouldNotBeSentLeavesItsRowFree) {
   EXPECT_EQ(row, 0);
 }
 
+// A completion costs an answer of the peer.
+TEST(StreamReports, FewMessagesReportThatTheyAreComplete) {
+  constexpr std::size_t count = 20'000;
+  constexpr std::size_t size = 64;
+  Sides sides;
+  const auto bytes = test::pattern(count * size, 1);
+  auto got =
+      std::async(std::launch::async, [&] { return receive_all(*sides.passive, count * size); });
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto piece = std::span(bytes).subspan(i * size, size);
+    ASSERT_EQ(sides.active.send(piece, test_timeout).bytes, size);
+  }
+  EXPECT_EQ(got.get(), bytes);
+  if (sides.active.statistics().placed_bytes_sent > 0) {
+    GTEST_SKIP() << "the ends share memory";
+  }
+  const auto reported = sides.active.id().context().counters().queue_pairs.send_completions;
+  EXPECT_LT(reported[IBV_WC_SUCCESS], count / 8);
+}
+
 }  // namespace
 }  // namespace weft::stream
