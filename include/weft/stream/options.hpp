@@ -35,7 +35,7 @@ struct Keepalive {
 inline constexpr std::uint32_t max_buffer_bytes = 64 * 1024 * 1024;
 inline constexpr std::uint32_t default_buffer_bytes = 32 * 1024;
 // Up to this size buffers grow by themselves, if no size was asked for.
-inline constexpr std::uint32_t default_growth_bytes = 1024 * 1024;
+inline constexpr std::uint32_t default_growth_bytes = 2 * 1024 * 1024;
 inline constexpr std::uint32_t min_queue = 2;
 inline constexpr std::uint32_t max_queue = 65535;
 
