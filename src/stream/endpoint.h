@@ -171,6 +171,7 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
   bool send_refused_ = false;     // the last send moved fewer bytes than it was given
   bool armed_ = false;            // the completion queue will raise an event
   int sleepers_ = 0;              // calls that wait for `changed_`
+  bool brief_ = false;            // the last wait that slept was over soon: see wait()
 
   ForkHandler fork_handler_;
 };
@@ -193,10 +194,11 @@ class Endpoint::Turn {
   bool taken_ = false;
 };
 
-// Returns true as soon as `ready` does, and false at the deadline. Polls for Options::spin, then
-// sleeps. If it is the only call of the process that does, it serves the descriptors of device and
-// streams meanwhile and is woken by what arrives; else the progress thread and the stream thread
-// do.
+// Returns true as soon as `ready` does, and false at the deadline. Polls for Options::spin, or for
+// twice as long after a wait that was over within that time: to sleep and be woken takes so long
+// that a peer which answers at once would find this side asleep each time. Then it sleeps. If it is
+// the only call of the process that does, it serves the descriptors of device and streams meanwhile
+// and is woken by what arrives; else the progress thread and the stream thread do.
 template <typename Ready>
 bool Endpoint::wait(Lock& lock, const Deadline& deadline, const Ready& ready) {
   if (ready()) return true;
@@ -207,7 +209,8 @@ bool Endpoint::wait(Lock& lock, const Deadline& deadline, const Ready& ready) {
   // longer than that, as the peer makes its queue pair first.
   const bool spins = !SimulatedKernel::current() && !connector_.is_connecting();
   const auto spin = spins ? options_.spin : std::chrono::microseconds(0);
-  const auto until = steady_now() + spin;
+  const auto began = steady_now();
+  const auto until = began + (brief_ ? 2 * spin : spin);
   while (steady_now() < until) {
     if (look_for_changes() && ready()) return true;
     lock.unlock();
@@ -221,6 +224,7 @@ bool Endpoint::wait(Lock& lock, const Deadline& deadline, const Ready& ready) {
   notify();
   while (!ready() && sleep(lock, deadline)) continue;
   --sleepers_;
+  brief_ = steady_now() - began < 2 * spin;
   return ready();
 }
 

@@ -55,7 +55,8 @@ struct Options {
   Variant variant = Variant::automatic;
   std::optional<Keepalive> keepalive{};  // nothing: no keepalive
   // How long a call that has to wait polls, yielding the processor in between, before it blocks.
-  // A thread that blocks is woken by way of another thread, which takes longer.
+  // A thread that blocks is woken by way of another thread, which takes longer. Twice as long where
+  // the last wait that blocked was over within that time.
   std::chrono::microseconds spin{50};
   // How long the destructor of a Stream may wait until everything sent has reached the peer's
   // device. That takes a round trip if the peer works, whatever its program does.
