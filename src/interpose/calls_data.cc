@@ -8,17 +8,23 @@
 #include "interpose/address.h"
 #include "interpose/data.h"
 #include "interpose/export.h"
+#include "interpose/kernel_connection.h"
 #include "interpose/table.h"
 
 using namespace weft::interpose;
 
 namespace {
 
+enum class Moves : std::uint8_t { in, out };
+
 // Calls `ours` if the descriptor is a stream, else `next`.
-template <typename Ours, typename Next>
+template <Moves moves, typename Ours, typename Next>
 ssize_t stream_or_kernel(int fd, const Ours& ours, const Next& next) {
   const auto socket = find_stream(fd);
-  if (!socket) return next();
+  if (!socket) {
+    moves == Moves::in ? let_key_go(fd) : note_key_goes(fd);
+    return next();
+  }
   const ssize_t done = guarded([&] { return static_cast<ssize_t>(ours(*socket)); });
   return done == call_kernel ? next() : done;
 }
@@ -35,7 +41,7 @@ void clear_ancillary(msghdr& message, int flags) {
 // --- Receiving -----------------------------------------------------------------------------------
 
 WEFT_INTERPOSED ssize_t recv(int fd, void* into, size_t bytes, int flags) {
-  return stream_or_kernel(
+  return stream_or_kernel<Moves::in>(
       fd, [&](Socket& socket) { return receive(socket, into, bytes, flags); },
       [&] { return next::recv(fd, into, bytes, flags); });
 }
@@ -43,7 +49,7 @@ WEFT_INTERPOSED ssize_t recv(int fd, void* into, size_t bytes, int flags) {
 // As with TCP, a connected socket returns no address.
 WEFT_INTERPOSED ssize_t recvfrom(int fd, void* into, size_t bytes, int flags, sockaddr* address,
                                  socklen_t* address_bytes) {
-  return stream_or_kernel(
+  return stream_or_kernel<Moves::in>(
       fd,
       [&](Socket& socket) {
         const ssize_t got = receive(socket, into, bytes, flags);
@@ -54,7 +60,7 @@ WEFT_INTERPOSED ssize_t recvfrom(int fd, void* into, size_t bytes, int flags, so
 }
 
 WEFT_INTERPOSED ssize_t recvmsg(int fd, msghdr* message, int flags) {
-  return stream_or_kernel(
+  return stream_or_kernel<Moves::in>(
       fd,
       [&](Socket& socket) {
         const ssize_t got = receive(socket, message->msg_iov, message->msg_iovlen, flags);
@@ -67,7 +73,10 @@ WEFT_INTERPOSED ssize_t recvmsg(int fd, msghdr* message, int flags) {
 // As recvmmsg(2): an error after the first message ends the call without being reported.
 WEFT_INTERPOSED int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags,
                              timespec* timeout) {
-  if (!find_stream(fd)) return next::recvmmsg(fd, messages, count, flags, timeout);
+  if (!find_stream(fd)) {
+    let_key_go(fd);
+    return next::recvmmsg(fd, messages, count, flags, timeout);
+  }
   unsigned done = 0;
   while (done < count) {
     const ssize_t got = recvmsg(fd, &messages[done].msg_hdr, flags & ~MSG_WAITFORONE);
@@ -82,13 +91,13 @@ WEFT_INTERPOSED int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flag
 }
 
 WEFT_INTERPOSED ssize_t read(int fd, void* into, size_t bytes) {
-  return stream_or_kernel(
+  return stream_or_kernel<Moves::in>(
       fd, [&](Socket& socket) { return receive(socket, into, bytes, 0); },
       [&] { return next::read(fd, into, bytes); });
 }
 
 WEFT_INTERPOSED ssize_t readv(int fd, const iovec* pieces, int count) {
-  return stream_or_kernel(
+  return stream_or_kernel<Moves::in>(
       fd,
       [&](Socket& socket) {
         if (count < 0) return ssize_t{fail_with(EINVAL)};
@@ -100,13 +109,14 @@ WEFT_INTERPOSED ssize_t readv(int fd, const iovec* pieces, int count) {
 // An offset of -1 means the file offset, so the call is readv(2).
 WEFT_INTERPOSED ssize_t preadv2(int fd, const iovec* pieces, int count, off_t at, int flags) {
   if (at == -1 && find_stream(fd)) return readv(fd, pieces, count);
+  let_key_go(fd);
   return next::preadv2(fd, pieces, count, at, flags);
 }
 
 // --- Sending -------------------------------------------------------------------------------------
 
 WEFT_INTERPOSED ssize_t send(int fd, const void* from, size_t bytes, int flags) {
-  return stream_or_kernel(
+  return stream_or_kernel<Moves::out>(
       fd, [&](Socket& socket) { return send(socket, from, bytes, flags); },
       [&] { return next::send(fd, from, bytes, flags); });
 }
@@ -114,13 +124,13 @@ WEFT_INTERPOSED ssize_t send(int fd, const void* from, size_t bytes, int flags) 
 // As with TCP, the address is ignored for a connected socket.
 WEFT_INTERPOSED ssize_t sendto(int fd, const void* from, size_t bytes, int flags,
                                const sockaddr* address, socklen_t address_bytes) {
-  return stream_or_kernel(
+  return stream_or_kernel<Moves::out>(
       fd, [&](Socket& socket) { return send(socket, from, bytes, flags); },
       [&] { return next::sendto(fd, from, bytes, flags, address, address_bytes); });
 }
 
 WEFT_INTERPOSED ssize_t sendmsg(int fd, const msghdr* message, int flags) {
-  return stream_or_kernel(
+  return stream_or_kernel<Moves::out>(
       fd,
       [&](Socket& socket) { return send(socket, message->msg_iov, message->msg_iovlen, flags); },
       [&] { return relay_passed_descriptors(*message) ? next::sendmsg(fd, message, flags) : -1; });
@@ -137,13 +147,13 @@ WEFT_INTERPOSED int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flag
 }
 
 WEFT_INTERPOSED ssize_t write(int fd, const void* from, size_t bytes) {
-  return stream_or_kernel(
+  return stream_or_kernel<Moves::out>(
       fd, [&](Socket& socket) { return send(socket, from, bytes, 0); },
       [&] { return next::write(fd, from, bytes); });
 }
 
 WEFT_INTERPOSED ssize_t writev(int fd, const iovec* pieces, int count) {
-  return stream_or_kernel(
+  return stream_or_kernel<Moves::out>(
       fd,
       [&](Socket& socket) {
         if (count < 0) return ssize_t{fail_with(EINVAL)};
@@ -190,7 +200,7 @@ ssize_t send_file(Socket& socket, int from, off64_t* at, size_t bytes) {
 }  // namespace
 
 WEFT_INTERPOSED ssize_t sendfile64(int to, int from, off64_t* at, size_t bytes) {
-  return stream_or_kernel(
+  return stream_or_kernel<Moves::out>(
       to, [&](Socket& socket) { return send_file(socket, from, at, bytes); },
       [&] { return next::sendfile64(to, from, at, bytes); });
 }
@@ -207,6 +217,7 @@ WEFT_INTERPOSED ssize_t sendfile(int to, int from, off_t* at, size_t bytes) {
 WEFT_INTERPOSED ssize_t splice(int from, off64_t* from_at, int to, off64_t* to_at, size_t bytes,
                                unsigned flags) {
   for (const int fd : {from, to}) {
+    let_key_go(fd);
     const auto socket = find_stream(fd);
     if (socket && !guarded([&] { return socket->start_relay() ? 1 : 0; })) {
       return fail_with(ENOTCONN);

@@ -59,6 +59,7 @@ int register_copy(int from, int copy) {
   if (find_stream(from) && !owns_table()) return refuse_copy(copy);
   if (StreamSet* const set = StreamSet::of(from); set && owns_table()) set->leave_all(false);
   forget_set(copy);
+  let_key_go(from);
   if (const auto socket = find(from)) {
     put(copy, socket);
   } else {
@@ -75,9 +76,11 @@ int fcntl_any(int fd, int command, void* argument) {
     if (!keep_file(fd)) return -1;
     socket->leave_set();
   }
+  const bool copies = command == F_DUPFD || command == F_DUPFD_CLOEXEC;
+  if (copies) let_key_go(fd);
   const int done = next::fcntl(fd, command, argument);
   if (!socket || done < 0) return done;
-  if (command == F_DUPFD || command == F_DUPFD_CLOEXEC) return register_copy(fd, done);
+  if (copies) return register_copy(fd, done);
   if (command == F_SETFL) {
     socket->set_nonblocking((reinterpret_cast<std::intptr_t>(argument) & O_NONBLOCK) != 0);
   }
@@ -128,6 +131,7 @@ void relay_all() {
 // Lets the kernel carry the bytes of `fd` from now on. False with ENOTCONN for a socket that is not
 // connected.
 bool relay_for_kernel(int fd) {
+  let_key_go(fd);
   const auto socket = find_stream(fd);
   if (!socket) return true;
   if (guarded([&] { return socket->start_relay() ? 1 : 0; }) == 1) return true;
@@ -265,6 +269,7 @@ int change_in_kernel(int epoll, int operation, int fd, epoll_event* event) {
 
 // An epoll set that is in another one, or whose socket is in a second one, is the kernel's.
 WEFT_INTERPOSED int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) {
+  if (operation != EPOLL_CTL_DEL && event && (event->events & EPOLLIN)) let_key_go(fd);
   if (StreamSet* const set = StreamSet::of(epoll)) {
     if (const auto error = set->change(operation, fd, event)) {
       return *error == 0 ? 0 : fail_with(*error);

@@ -16,6 +16,7 @@
 #include "base/duration.h"
 #include "interpose/data.h"
 #include "interpose/export.h"
+#include "interpose/kernel_connection.h"
 #include "interpose/late_bells.h"
 #include "interpose/next.h"
 #include "interpose/stream_set.h"
@@ -129,8 +130,9 @@ int wait_epoll(int epoll, epoll_event* events, int most, WaitLimit until, const 
   return wait_by(*attending, lead, kernel);
 }
 
-// A descriptor that is waited for by another call than epoll_wait(2).
-void show_to_kernel(int fd) {
+// A descriptor that is waited for by another call than epoll_wait(2), for bytes or not.
+void show_to_kernel(int fd, bool to_read) {
+  if (to_read) let_key_go(fd);
   if (is_in_epoll_set(fd)) {
     if (const auto socket = find_stream(fd)) socket->leave_set();
   } else if (StreamSet* const set = StreamSet::of(fd)) {
@@ -138,16 +140,20 @@ void show_to_kernel(int fd) {
   }
 }
 
-void show_to_kernel(int count, const fd_set* fds) {
-  for (int fd = 0; fds && fd < count; ++fd) {
-    if (FD_ISSET(fd, fds)) show_to_kernel(fd);
+void show_to_kernel(int count, const fd_set* to_read, const fd_set* to_write,
+                    const fd_set* exceptional) {
+  for (const fd_set* fds : {to_read, to_write, exceptional}) {
+    for (int fd = 0; fds && fd < count; ++fd) {
+      if (FD_ISSET(fd, fds)) show_to_kernel(fd, fds == to_read);
+    }
   }
 }
 
 template <typename Kernel>
 int wait_poll(pollfd* entries, nfds_t count, WaitLimit until, const sigset_t* mask,
               const Kernel& kernel) {
-  for (nfds_t i = 0; entries && i < count; ++i) show_to_kernel(entries[i].fd);
+  for (nfds_t i = 0; entries && i < count; ++i)
+    show_to_kernel(entries[i].fd, (entries[i].events & POLLIN) != 0);
   StreamThread* const attending = until.passed() ? nullptr : stream_thread();
   if (!attending) return kernel();
   const auto lead = [&] {
@@ -196,13 +202,13 @@ WEFT_INTERPOSED int ppoll(pollfd* entries, nfds_t count, const timespec* timeout
 
 WEFT_INTERPOSED int select(int count, fd_set* to_read, fd_set* to_write, fd_set* exceptional,
                            timeval* timeout) {
-  for (const fd_set* fds : {to_read, to_write, exceptional}) show_to_kernel(count, fds);
+  show_to_kernel(count, to_read, to_write, exceptional);
   return next::select(count, to_read, to_write, exceptional, timeout);
 }
 
 WEFT_INTERPOSED int pselect(int count, fd_set* to_read, fd_set* to_write, fd_set* exceptional,
                             const timespec* timeout, const sigset_t* mask) {
-  for (const fd_set* fds : {to_read, to_write, exceptional}) show_to_kernel(count, fds);
+  show_to_kernel(count, to_read, to_write, exceptional);
   return next::pselect(count, to_read, to_write, exceptional, timeout, mask);
 }
 

@@ -23,6 +23,16 @@ constexpr int handshake_ms = 5;
 
 // Descriptors of connections by this file. Those above are not noted: no more is learnt from them.
 constinit std::array<std::atomic<bool>, 65536> noted{};
+// Those whose key waits. One above stays in the kernel until the program sends, or for 200 ms.
+constinit std::array<std::atomic<bool>, noted.size()> keeps_key{};
+
+// False if there was none.
+bool take_kept_key(int fd) {
+  const auto index = static_cast<std::size_t>(fd);
+  if (index >= keeps_key.size() || !keeps_key[index].exchange(false)) return false;
+  kept_keys.fetch_sub(1);
+  return true;
+}
 
 // 0, or the errno value of connect(2): EINPROGRESS without waiting.
 int start_connection(int kernel, const sockaddr_storage& address) {
@@ -31,8 +41,9 @@ int start_connection(int kernel, const sockaddr_storage& address) {
 }
 
 bool send_key(int kernel) {
+  constexpr int flags = MSG_NOSIGNAL | MSG_DONTWAIT | MSG_MORE;
   const auto send = [kernel] {
-    return next::send(kernel, agreed_key.data(), agreed_key.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    return next::send(kernel, agreed_key.data(), agreed_key.size(), flags);
   };
   ssize_t sent = send();
   if (sent < 0 && errno == EAGAIN) {
@@ -43,6 +54,18 @@ bool send_key(int kernel) {
 }
 
 }  // namespace
+
+constinit std::atomic<int> kept_keys{0};
+
+// To end TCP_CORK, which was not set, sends what waits (tcp(7)).
+void send_kept_key(int fd) {
+  constexpr int off = 0;
+  if (take_kept_key(fd)) next::setsockopt(fd, IPPROTO_TCP, TCP_CORK, &off, sizeof off);
+}
+
+void forget_kept_key(int fd) {
+  (void)take_kept_key(fd);
+}
 
 // The program's descriptor is the kernel's socket already, and from now on the kernel's business.
 std::optional<int> connect_by_kernel(const std::shared_ptr<Socket>& socket, int fd,
@@ -59,7 +82,10 @@ std::optional<int> connect_by_kernel(const std::shared_ptr<Socket>& socket, int 
   }
   forget(fd);
   const auto index = static_cast<std::size_t>(fd);
-  if (index < noted.size()) noted[index] = true;
+  if (index < noted.size()) {
+    noted[index] = true;
+    if (!keeps_key[index].exchange(true)) kept_keys.fetch_add(1);
+  }
   if (is_verbose()) {
     print_notice("connection to " + peer.host + " port " + std::to_string(peer.port) +
                  ": left to the kernel's TCP, because " + destinations.reason(peer));
@@ -68,6 +94,7 @@ std::optional<int> connect_by_kernel(const std::shared_ptr<Socket>& socket, int 
 }
 
 void note_end_of_kernel_connection(int fd) {
+  note_key_goes(fd);
   const auto index = static_cast<std::size_t>(fd);
   if (index >= noted.size() || !noted[index].load(std::memory_order_relaxed)) return;
   if (!noted[index].exchange(false)) return;
