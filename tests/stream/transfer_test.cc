@@ -321,6 +321,9 @@ TEST(StreamReports, FewMessagesReportThatTheyAreComplete) {
   constexpr std::size_t count = 20'000;
   constexpr std::size_t size = 64;
   Sides sides;
+  if (sides.active.id().context().backend() != verbs::Backend::embedded) {
+    GTEST_SKIP() << "rdma-core's devices count no completions";
+  }
   const auto bytes = test::pattern(count * size, 1);
   auto got =
       std::async(std::launch::async, [&] { return receive_all(*sides.passive, count * size); });
