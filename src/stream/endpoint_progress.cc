@@ -13,7 +13,12 @@ namespace weft::stream::detail {
 // Handles what has completed. Called by every thread that waits, and by the stream thread.
 void Endpoint::process() {
   const KeptTurn turn;  // the stream thread of a simulation takes the same lock
+  const bool probed = channel_.keepalive().probe_is_under_way();
   if (channel_.poll() || channel_.is_violated()) note_progress();
+  // An answer that comes before an event was asked for is found here, and the next check was
+  // planned for a peer that does not answer.
+  const bool answered = probed && !channel_.keepalive().probe_is_under_way();
+  if (answered && registration_) check_keepalive();
 }
 
 // Takes the bytes that the peer has placed, if that does not need its messages to be handled first.
