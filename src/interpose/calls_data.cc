@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 
 #include "interpose/address.h"
 #include "interpose/data.h"
@@ -22,7 +23,11 @@ template <Moves moves, typename Ours, typename Next>
 ssize_t stream_or_kernel(int fd, const Ours& ours, const Next& next) {
   const auto socket = find_stream(fd);
   if (!socket) {
-    moves == Moves::in ? let_key_go(fd) : note_key_goes(fd);
+    if constexpr (moves == Moves::in) {
+      let_key_go(fd);
+    } else {
+      note_key_goes(fd);
+    }
     return next();
   }
   const ssize_t done = guarded([&] { return static_cast<ssize_t>(ours(*socket)); });

@@ -269,7 +269,8 @@ int change_in_kernel(int epoll, int operation, int fd, epoll_event* event) {
 
 // An epoll set that is in another one, or whose socket is in a second one, is the kernel's.
 WEFT_INTERPOSED int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) {
-  if (operation != EPOLL_CTL_DEL && event && (event->events & EPOLLIN)) let_key_go(fd);
+  const bool changes = operation != EPOLL_CTL_DEL && event;
+  if (changes && (event->events & (EPOLLIN | EPOLLRDNORM))) let_key_go(fd);
   if (StreamSet* const set = StreamSet::of(epoll)) {
     if (const auto error = set->change(operation, fd, event)) {
       return *error == 0 ? 0 : fail_with(*error);

@@ -153,7 +153,7 @@ template <typename Kernel>
 int wait_poll(pollfd* entries, nfds_t count, WaitLimit until, const sigset_t* mask,
               const Kernel& kernel) {
   for (nfds_t i = 0; entries && i < count; ++i)
-    show_to_kernel(entries[i].fd, (entries[i].events & POLLIN) != 0);
+    show_to_kernel(entries[i].fd, (entries[i].events & (POLLIN | POLLRDNORM)) != 0);
   StreamThread* const attending = until.passed() ? nullptr : stream_thread();
   if (!attending) return kernel();
   const auto lead = [&] {

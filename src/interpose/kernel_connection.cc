@@ -57,10 +57,15 @@ bool send_key(int kernel) {
 
 constinit std::atomic<int> kept_keys{0};
 
-// To end TCP_CORK, which was not set, sends what waits (tcp(7)).
+// To end TCP_CORK sends what waits (tcp(7)), whether or not the program has set it.
 void send_kept_key(int fd) {
+  if (!take_kept_key(fd)) return;
   constexpr int off = 0;
-  if (take_kept_key(fd)) next::setsockopt(fd, IPPROTO_TCP, TCP_CORK, &off, sizeof off);
+  int known = 0;
+  socklen_t bytes = sizeof known;
+  next::getsockopt(fd, IPPROTO_TCP, TCP_CORK, &known, &bytes);
+  next::setsockopt(fd, IPPROTO_TCP, TCP_CORK, &off, sizeof off);
+  if (known != 0) next::setsockopt(fd, IPPROTO_TCP, TCP_CORK, &known, sizeof known);
 }
 
 void forget_kept_key(int fd) {

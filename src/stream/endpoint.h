@@ -224,8 +224,9 @@ bool Endpoint::wait(Lock& lock, const Deadline& deadline, const Ready& ready) {
   notify();
   while (!ready() && sleep(lock, deadline)) continue;
   --sleepers_;
-  brief_ = steady_now() - began < 2 * spin;
-  return ready();
+  const bool done = ready();
+  brief_ = done && steady_now() - began < 2 * spin;
+  return done;
 }
 
 }  // namespace weft::stream::detail

@@ -116,7 +116,8 @@ RingMemory make_receive_memory(const verbs::Id& id, std::size_t bytes, Descripto
                               : RingMemory(bytes);
 }
 
-// A quarter of the places may be taken by messages that are complete without a report.
+// At most a quarter of the places may be taken by messages that are complete without a report. A
+// message takes up to two.
 Reports::Limits limits_of(const Options& options) {
   return {.messages = static_cast<std::uint16_t>(
               std::min<std::uint32_t>(options.send_queue / 8, Reports::most_messages)),
