@@ -280,12 +280,13 @@ bool DataChannel::wakes_requested(WakeBy for_bytes) const {
   if (!flow_) return false;
   const bool needed = for_bytes != WakeBy::none && flow_->peer_places() && !flow_->end_received();
   const WakeBy made = needed ? reader_->wake().made() : for_bytes;
-  const bool bytes = made == for_bytes || made == WakeBy::message;
+  const bool bytes =
+      (made == for_bytes || made == WakeBy::message) && !(needed && reader_->bell_is_rung());
   return bytes && (!waits_for_room() || writer_->wake().made() != WakeBy::none);
 }
 
 void DataChannel::request_wakes(WakeBy for_bytes) {
-  if (for_bytes == WakeBy::message) stop_bell();
+  if (for_bytes == WakeBy::message || (reader_ && reader_->bell_is_rung())) stop_bell();
   if (for_bytes != WakeBy::none && flow_->peer_places() && !flow_->end_received()) {
     reader_->request_wake(for_bytes);
   }

@@ -64,7 +64,7 @@ class DataChannel {
   // Whether the peer wakes this side when it makes room that this side may wait for, and, unless
   // `for_bytes` is `none`, for its next bytes. A bell is not enough where a message is wanted.
   [[nodiscard]] bool wakes_requested(WakeBy for_bytes) const;
-  // Makes the peer do so. The caller must poll() afterwards.
+  // Makes the peer do so, again where a bell was rung already. The caller must poll() afterwards.
   void request_wakes(WakeBy for_bytes);
   // Whether this side has given its bell to the peer.
   [[nodiscard]] bool has_bell() const { return reader_ && transport_->has_bell(); }

@@ -81,6 +81,11 @@ class WakeRequest {
   }
   // A message has arrived that wakes. False if none was requested.
   [[nodiscard]] bool answered() { return std::exchange(made_, WakeBy::none) == WakeBy::message; }
+  // Whether the peer has answered a request for the bell. It may have had nothing new: a peer that
+  // was stopped after it published bytes answers the request that it finds when it goes on.
+  [[nodiscard]] bool is_rung(const std::atomic<std::uint32_t>& flag) const {
+    return made_ == WakeBy::bell && flag.load(std::memory_order_acquire) == 0;
+  }
   // Ends a request for the bell. Returns whether the peer has rung it, or is about to.
   [[nodiscard]] bool take_back_bell(std::atomic<std::uint32_t>& flag) {
     if (made_ != WakeBy::bell) return false;
@@ -167,7 +172,9 @@ class SharedRingReader {
   // Whether the writer waits for room. If so, the caller must wake it.
   [[nodiscard]] bool writer_waits();
   void request_wake(WakeBy by) { wake_.make(counters_->reader_sleeps, by); }
-  // Ends a request for the bell. Returns whether the peer has rung it, or is about to.
+  // Whether the bell was requested, and the peer has rung it, or is about to.
+  [[nodiscard]] bool bell_is_rung() const { return wake_.is_rung(counters_->reader_sleeps); }
+  // Ends a request for the bell. Returns what bell_is_rung() would have.
   [[nodiscard]] bool take_back_bell() { return wake_.take_back_bell(counters_->reader_sleeps); }
   [[nodiscard]] WakeRequest& wake() { return wake_; }
   [[nodiscard]] const WakeRequest& wake() const { return wake_; }

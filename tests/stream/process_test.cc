@@ -9,10 +9,13 @@
 #include <array>
 #include <atomic>
 #include <cstdlib>
+#include <fstream>
 #include <future>
+#include <string>
 #include <string_view>
 #include <thread>
 
+#include "stream/shared_ring.h"
 #include "stream/sides.h"
 #include "support/device.h"
 #include "support/host.h"
@@ -36,6 +39,12 @@ class Peer : public test::Program {
  private:
   std::uint16_t port_;
 };
+
+bool processes_share_memory() {
+  const char* const same_host = getenv("WEFT_SAME_HOST");
+  return test::open_device().backend() == verbs::Backend::embedded &&
+         !(same_host && std::string_view(same_host) == "off");
+}
 
 class Processes : public BothVariants {};
 WEFT_BOTH_VARIANTS(Processes);
@@ -136,11 +145,7 @@ TEST_P(Processes, APeerThatWasStoppedGoesOn) {
 
 // Data go without messages as soon as both processes know each other's memory.
 TEST_P(Processes, ProcessesOfOneHostPlaceTheirBytesThemselves) {
-  const char* const same_host = getenv("WEFT_SAME_HOST");
-  if (test::open_device().backend() != verbs::Backend::embedded ||
-      (same_host && std::string_view(same_host) == "off")) {
-    GTEST_SKIP() << "the processes share no memory";
-  }
+  if (!processes_share_memory()) GTEST_SKIP() << "the processes share no memory";
   Peer peer({"echo"});
   Stream stream(options());
   stream.connect(peer.address(), test_timeout);
@@ -160,11 +165,7 @@ TEST_P(Processes, ProcessesOfOneHostPlaceTheirBytesThemselves) {
 
 // From the third one on their devices connect them in another way, without TCP.
 TEST_P(Processes, LaterStreamsPlaceTheirBytesAsWell) {
-  const char* const same_host = getenv("WEFT_SAME_HOST");
-  if (test::open_device().backend() != verbs::Backend::embedded ||
-      (same_host && std::string_view(same_host) == "off")) {
-    GTEST_SKIP() << "the processes share no memory";
-  }
+  if (!processes_share_memory()) GTEST_SKIP() << "the processes share no memory";
   constexpr int streams = 5;
   Peer peer({"echo", std::to_string(streams)});
   for (int i = 0; i < streams; ++i) {
@@ -200,13 +201,15 @@ class Ringer final : public Stream::Watcher {
   std::atomic<bool> looks_{false};
 };
 
+bool await_bell(int heard) {
+  pollfd entry{heard, POLLIN, 0};
+  std::array<char, 64> ignored{};
+  return poll(&entry, 1, 60'000) == 1 && read(heard, ignored.data(), ignored.size()) > 0;
+}
+
 // A thread that waits for a descriptor only is woken by the peer process itself.
 TEST_P(Processes, APeerOfThisHostRingsTheBell) {
-  const char* const same_host = getenv("WEFT_SAME_HOST");
-  if (test::open_device().backend() != verbs::Backend::embedded ||
-      (same_host && std::string_view(same_host) == "off")) {
-    GTEST_SKIP() << "the processes share no memory";
-  }
+  if (!processes_share_memory()) GTEST_SKIP() << "the processes share no memory";
   std::array<int, 2> ends{};
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()), 0);
   Peer peer({"echo"});
@@ -230,12 +233,8 @@ TEST_P(Processes, APeerOfThisHostRingsTheBell) {
     EXPECT_EQ(got, bytes);
   };
   constexpr int rounds = 100;
-  const auto await_bell = [&] {
-    pollfd entry{ends[0], POLLIN, 0};
-    std::array<char, 64> ignored{};
-    return poll(&entry, 1, 60'000) == 1 && read(ends[0], ignored.data(), ignored.size()) > 0;
-  };
-  for (int i = 0; i < rounds; ++i) echo(await_bell);
+  const auto hear = [&] { return await_bell(ends[0]); };
+  for (int i = 0; i < rounds; ++i) echo(hear);
   const auto bells = stream.readiness().bells;
   EXPECT_GT(bells, rounds / 2);
 
@@ -254,7 +253,7 @@ TEST_P(Processes, APeerOfThisHostRingsTheBell) {
   EXPECT_TRUE(stream.report_again());
   std::array<char, 64> ignored{};
   while (read(ends[0], ignored.data(), ignored.size()) > 0) continue;
-  echo(await_bell);
+  echo(hear);
   EXPECT_GT(stream.readiness().bells, before_looking);
 
   // Without a watcher the bell is not rung any more.
@@ -262,6 +261,59 @@ TEST_P(Processes, APeerOfThisHostRingsTheBell) {
   const auto before = stream.readiness().bells;
   for (int i = 0; i < 10; ++i) echo([] { return true; });
   EXPECT_EQ(stream.readiness().bells, before);
+  stream.close(test_timeout);
+  close(ends[0]);
+  close(ends[1]);
+}
+
+// As a peer that was stopped when it had published bytes, and goes on now: this side has received
+// them meanwhile, and has asked for the next ones. Returns whether it had.
+bool ring_late(int bell) {
+  bool rung = false;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("memfd:weft-ring") == std::string::npos) continue;
+    auto& asked =
+        reinterpret_cast<detail::RingCounters*>(std::stoul(line, nullptr, 16))->reader_sleeps;
+    // The other ring is the peer's, in which it asks for messages.
+    const std::uint32_t seen = asked;
+    const auto by = static_cast<detail::WakeBy>(seen & ((1U << detail::wake_by_bits) - 1));
+    if (by != detail::WakeBy::bell || detail::answer_request(asked, seen) != by) continue;
+    rung = write(bell, "", 1) == 1;
+  }
+  return rung;
+}
+
+// That request is answered without bytes, so it has to be made again.
+TEST_P(Processes, ABellThatAnnouncesNothingIsAskedForAgain) {
+  if (!processes_share_memory()) GTEST_SKIP() << "the processes share no memory";
+  std::array<int, 2> ends{};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()), 0);
+  Peer peer({"echo"});
+  Options with_bell = options();
+  with_bell.bell = ends[1];
+  Stream stream(with_bell);
+  stream.connect(peer.address(), test_timeout);
+  Ringer ringer(ends[1]);
+  stream.watch(&ringer);
+  const auto bytes = test::pattern(100);
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(stream.send(bytes, test_timeout).ok());
+    std::vector<std::byte> got(bytes.size());
+    for (std::size_t done = 0; done < got.size();) {
+      ASSERT_TRUE(await_bell(ends[0])) << i;
+      done += stream.receive(std::span(got).subspan(done), Deadline::now()).bytes;
+    }
+    ASSERT_EQ(got, bytes);
+    // Messages carry the first bytes, and the peer answers them by messages.
+    if (!ring_late(ends[1])) continue;
+    ASSERT_TRUE(await_bell(ends[0]));
+    std::byte none{};
+    const auto outcome = stream.receive(std::span(&none, 1), Deadline::now());
+    ASSERT_EQ(outcome.status, TransferStatus::would_block);
+  }
+  EXPECT_GT(stream.readiness().bells, 10);
+  stream.unwatch(&ringer);
   stream.close(test_timeout);
   close(ends[0]);
   close(ends[1]);
