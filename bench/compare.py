@@ -269,6 +269,17 @@ def one_host_rows(bench):
                        scaled(bench.ucx("ucp_put_bw", size, count, UCX_BANDWIDTH), mebibytes)})
 
 
+def sleeping_rows(bench):
+    """Programs that wait for each message (ibv_get_cq_event), beside TCP programs that do."""
+    contenders = {}
+    for where, same_host in (("one host", True), ("over TCP", False)):
+        for name, column in (("typical", TYPICAL), ("average", AVERAGE)):
+            contenders[f"Weft, {where}, {name} (ib_send_lat -e)"] = bench.perftest(
+                "ib_send_lat", 64, 10_000, "-e", same_host=same_host, column=column)
+    yield Row("send of 64 B, both sides wait for events, half round trip", "us", False,
+              "recv(2) on raw TCP", bench.limit("tcp-sleeping-latency", 64, 10_000), contenders)
+
+
 def connection_rows(bench):
     yield Row("connection by rdma_cm within a host, processor time", "us", False, "50 us",
               lambda: 50.0,
@@ -490,7 +501,7 @@ def main():
         rounds = 3 if given.quick else given.rounds
         bench = Bench(given.build, 0.1 if given.quick else 1)
         rows = [*one_host_rows(bench), *tcp_rows(bench), *crowd_rows(bench),
-                *connection_rows(bench),
+                *connection_rows(bench), *sleeping_rows(bench),
                 *(plot_rows(bench) if given.plots else ())]
         rows = [row for row in rows if given.only in row.name]
         if not rows:

@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -63,29 +64,56 @@ void receive_all(int fd, std::uint8_t* data, std::size_t bytes) {
   }
 }
 
-}  // namespace
+using Receive = void(int fd, std::uint8_t* data, std::size_t bytes);
 
-double raw_latency(std::size_t bytes, int iterations) {
+// Of a descriptor that blocks.
+void receive_asleep(int fd, std::uint8_t* data, std::size_t bytes) {
+  while (bytes > 0) {
+    const auto got = ::recv(fd, data, bytes, MSG_WAITALL);
+    if (got <= 0) throw std::runtime_error("cannot receive");
+    data += got;
+    bytes -= static_cast<std::size_t>(got);
+  }
+}
+
+void let_block(int fd) {
+  int off = 0;
+  (void)::ioctl(fd, FIONBIO, &off);
+}
+
+double latency(std::size_t bytes, int iterations, Receive* receive) {
   return run_pair(
       [=](Lines lines) {
         const PageBytes data(bytes);
         const int fd = lines.stream.get();
+        if (receive == receive_asleep) let_block(fd);
         std::uint64_t start = 0;
         for (int i = -iterations / 10; i < iterations; ++i) {
           if (i == 0) start = sys::now_ns();
           send_all(fd, data.data(), bytes);
-          receive_all(fd, data.data(), bytes);
+          receive(fd, data.data(), bytes);
         }
         return seconds_since(start) / iterations / 2 * 1e6;
       },
       [=](Lines lines) {
         const PageBytes data(bytes);
         const int fd = lines.stream.get();
+        if (receive == receive_asleep) let_block(fd);
         for (int i = -iterations / 10; i < iterations; ++i) {
-          receive_all(fd, data.data(), bytes);
+          receive(fd, data.data(), bytes);
           send_all(fd, data.data(), bytes);
         }
       });
+}
+
+}  // namespace
+
+double raw_latency(std::size_t bytes, int iterations) {
+  return latency(bytes, iterations, receive_all);
+}
+
+double raw_sleeping_latency(std::size_t bytes, int iterations) {
+  return latency(bytes, iterations, receive_asleep);
 }
 
 double raw_rate(std::size_t bytes, int messages) {

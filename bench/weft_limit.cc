@@ -113,6 +113,7 @@ using Measure = std::function<double(std::size_t, int)>;
 const std::map<std::string, Measure>& measures() {
   static const std::map<std::string, Measure> all{
       {"tcp-latency", raw_latency},
+      {"tcp-sleeping-latency", raw_sleeping_latency},
       {"tcp-rate", raw_rate},
       {"memory-latency", memory_latency},
       {"vm-write-rate", vm_write_rate},

@@ -17,6 +17,15 @@ class BlockedSignals {
     pthread_sigmask(SIG_SETMASK, &blocked, &before_);
   }
   ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  // Whether a signal has come that the thread would have handled otherwise.
+  [[nodiscard]] bool hold_back_any() const {
+    sigset_t pending;
+    if (sigpending(&pending) != 0) return false;
+    for (int number = 1; number <= SIGRTMAX; ++number) {
+      if (sigismember(&pending, number) == 1 && sigismember(&before_, number) == 0) return true;
+    }
+    return false;
+  }
   BlockedSignals(const BlockedSignals&) = delete;
   BlockedSignals& operator=(const BlockedSignals&) = delete;
 

@@ -1,14 +1,12 @@
 #include "cm/pair_wait.h"
 
-#include <pthread.h>
-
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <utility>
 
-#include "base/blocked_signals.h"
 #include "base/pause.h"
+#include "base/undisturbed.h"
 #include "device/device.h"
 #include "device/system.h"
 
@@ -17,20 +15,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using device::Waiting;
-
-// While a thread looks its peer relies on it: so no handler of the program runs, which might not
-// return, and the thread is not cancelled.
-class Undisturbed {
- public:
-  Undisturbed() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
-  ~Undisturbed() { pthread_setcancelstate(before_, nullptr); }
-  Undisturbed(const Undisturbed&) = delete;
-  Undisturbed& operator=(const Undisturbed&) = delete;
-
- private:
-  BlockedSignals signals_;
-  int before_ = PTHREAD_CANCEL_ENABLE;
-};
 
 }  // namespace
 
@@ -74,6 +58,7 @@ int PairWait::await() {
   return 0;
 }
 
+// While the thread looks its peer relies on it.
 bool PairWait::look_or_end() noexcept {
   const Undisturbed undisturbed;
   PairWait& wait = of_thread();

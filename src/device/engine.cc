@@ -324,17 +324,20 @@ int Engine::wait(std::span<pollfd> entries, std::optional<std::uint64_t> until_n
     return sys::poll(entries, until_ns, mask);
   }
   const WaitLeader::Waiter waiter(wait_leader_);
-  // The progress thread ends its stand-by for this thread, but not at once.
-  if (steady_polling() != 0) {
-    set_steady_polling(false);
-    watch_again(true);
-  }
+  end_steady_polling();
   // One waiting thread at a time serves the descriptors in place of the progress thread, which
   // saves waking two threads for one event.
   if (waiter.leads() || mode_ == ProgressMode::manual) {
     return run_wait_loop(*this, entries, until_ns, mask);
   }
   return sys::poll(entries, until_ns, mask);
+}
+
+// The progress thread ends its stand-by for a thread that waits, but not at once.
+void Engine::end_steady_polling() {
+  if (steady_polling() == 0) return;
+  set_steady_polling(false);
+  watch_again(true);
 }
 
 std::optional<WaitLoop::Time> Engine::run_timers() {

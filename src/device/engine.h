@@ -144,6 +144,17 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   // ready, unless another application thread waits already. Returns the number of entries, 0 or
   // -errno.
   int wait(std::span<pollfd> entries, std::optional<std::uint64_t> until_ns, const sigset_t* mask);
+  // For a thread that waits in another way than by wait(), as a Waiter of wait_leader(): where that
+  // leads, it calls the functions of wait_loop().
+  [[nodiscard]] bool may_be_led() const {
+    return mode_ == ProgressMode::automatic && !simulation_ && !abandoned_;
+  }
+  [[nodiscard]] WaitLeader& wait_leader() { return wait_leader_; }
+  [[nodiscard]] WaitLoop& wait_loop() { return *this; }
+  // Such a thread leads now, so everything is watched again.
+  void end_steady_polling();
+  // Whether a thread has polled since the last call, or since the progress thread last looked.
+  [[nodiscard]] bool take_polled() { return polled_.exchange(false, std::memory_order_relaxed); }
   // To be called before work on `target` that the application asked for: prefetches its memory
   // where the last such work was on another object.
   void turn_to(const Pollable& target) {

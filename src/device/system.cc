@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "base/duration.h"
+#include "base/fault_handler.h"
 #include "base/fork_mark.h"
 #include "base/own_sockets.h"
 #include "base/simulated_kernel.h"
@@ -387,6 +388,31 @@ int await_token(int fd) {
   }
   pthread_setcanceltype(type, nullptr);
   return got < 0 ? static_cast<int>(-got) : 0;
+}
+
+int await_ready(std::span<pollfd> entries, std::optional<std::uint64_t> until_ns) {
+  int type = 0;
+  pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
+  const int ready = poll(entries, until_ns, nullptr);
+  pthread_setcanceltype(type, nullptr);
+  return ready < 0 ? -ready : 0;
+}
+
+// The C library keeps some numbers to itself, for which it answers EINVAL.
+bool handlers_restart_calls() {
+  const sigset_t others = signals_but_faults();
+  sigset_t blocked;
+  pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+  for (int number = 1; number <= SIGRTMAX; ++number) {
+    struct sigaction action {};
+    if (sigismember(&others, number) != 1 || sigismember(&blocked, number) == 1 ||
+        sigaction(number, nullptr, &action) != 0 || action.sa_handler == SIG_DFL ||
+        action.sa_handler == SIG_IGN) {
+      continue;
+    }
+    if ((action.sa_flags & SA_RESTART) == 0) return false;
+  }
+  return true;
 }
 
 // Without a timeout, so that the kernel starts again after a signal handler with SA_RESTART, as for

@@ -49,6 +49,12 @@ int event_fd(bool semaphore);  // blocking, close-on-exec
 // or EINTR. The thread may be cancelled here (pthread_cancel(3)), so no caller up to the C function
 // may hold anything with a destructor.
 int await_token(int fd);
+// As poll() without a mask. The thread may be cancelled as in await_token(). 0 when an entry is
+// ready or the time has passed, or EINTR.
+int await_ready(std::span<pollfd> entries, std::optional<std::uint64_t> until_ns);
+// Whether a call that waits goes on behind each signal handler that this thread may run
+// (SA_RESTART). Those of faults do not count: no call that waits raises one.
+bool handlers_restart_calls();
 // Sleeps while `word`, a std::uint32_t in shared memory, is `value`, until wake_sleeper() in any
 // process. 0, EAGAIN where it is another value, or EINTR where read(2) would end so. The thread may
 // be cancelled as in await_token().

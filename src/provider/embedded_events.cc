@@ -3,6 +3,7 @@
 #include <optional>
 #include <span>
 
+#include "device/completion/channel_wait.h"
 #include "device/completion/completion_queue.h"
 #include "device/context.h"
 #include "device/system.h"
@@ -13,6 +14,7 @@
 namespace weft::provider {
 namespace {
 
+using device::ChannelWait;
 using device::CompletionChannel;
 using device::CompletionQueue;
 using device::Context;
@@ -27,6 +29,12 @@ int take_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
   return 0;
 }
 
+// EAGAIN: the thread waits by the descriptor of the channel.
+int begin_channel_wait(ibv_comp_channel* channel) {
+  device::Engine& engine = Context::of(channel->context)->engine();
+  return ChannelWait::begin(*CompletionChannel::of(channel), engine) ? 0 : EAGAIN;
+}
+
 int take_async_event(ibv_context* context, ibv_async_event* event) {
   return Context::of(context)->take_event(*event) ? 0 : EAGAIN;
 }
@@ -35,9 +43,10 @@ int take_async_event(ibv_context* context, ibv_async_event* event) {
 // unwinds through it: only the part that may throw is.
 int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
   while (true) {
-    if (const int failed = device::sys::await_token(channel->fd)) {
-      return fail<Failure::minus_one, int>(failed);
-    }
+    const int failed = verbs_call<begin_channel_wait>(channel) == 0
+                           ? ChannelWait::await()
+                           : device::sys::await_token(channel->fd);
+    if (failed != 0) return fail<Failure::minus_one, int>(failed);
     if (verbs_call<take_cq_event>(channel, cq, cq_context) == 0) return 0;
   }
 }

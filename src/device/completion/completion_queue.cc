@@ -69,25 +69,6 @@ CompletionStamp CompletionStamp::now() {
   return {.raw_ns = read_clock(CLOCK_MONOTONIC), .wallclock_ns = read_clock(CLOCK_REALTIME)};
 }
 
-CompletionChannel::CompletionChannel(ibv_context* context) {
-  channel_.context = context;
-  channel_.fd = events_.fd();
-}
-
-// Another thread may take the event between the wait and the look, so both are repeated.
-int CompletionChannel::next(CompletionQueue*& queue) {
-  while (true) {
-    if (const int failed = sys::await_token(events_.fd())) return failed;
-    if (take(queue)) return 0;
-  }
-}
-
-// Delivered events are counted under the lock of the event queue: destruction must not find an
-// event neither pending nor delivered.
-bool CompletionChannel::take(CompletionQueue*& queue) {
-  return events_.take(queue, [](CompletionQueue* taken) { taken->count_delivered(); });
-}
-
 // A negative number of a caller is a large one here, which no adapter has.
 bool CompletionQueue::holds(Device& device, std::uint64_t entries) {
   return entries >= 1 && device.adapter().grants(Capability::completions, entries);
@@ -106,8 +87,7 @@ CompletionQueue::CompletionQueue(Context& context, int entries, void* user_conte
   cq_.cqe = entries;
   pthread_mutex_init(&cq_.mutex, nullptr);
   pthread_cond_init(&cq_.cond, nullptr);
-  // ibv_destroy_comp_channel(3) answers EBUSY while this count is not 0.
-  if (channel) ++std::atomic_ref(channel->channel_.refcnt);
+  if (channel) channel->add(*this);
   context.device().statistics_registry().add(*this);
 }
 
@@ -120,7 +100,7 @@ CompletionQueue::~CompletionQueue() {
   if (channel_) {
     channel_->events_.withdraw([this](CompletionQueue* queue) { return queue == this; });
     wait_for_acknowledgements();
-    --std::atomic_ref(channel_->channel_.refcnt);
+    channel_->remove(*this);
   }
   pthread_cond_destroy(&cq_.cond);
   pthread_mutex_destroy(&cq_.mutex);
@@ -539,6 +519,24 @@ void CompletionQueue::forget(const QueueSlots& slots) {
 void CompletionQueue::prepare_members(bool solicited_only) {
   const std::lock_guard lock(members_mutex_);
   for (const auto& member : members_) member->expect_event(solicited_only);
+}
+
+bool CompletionQueue::begin_look() {
+  if (!is_armed()) return false;
+  const std::lock_guard lock(members_mutex_);
+  for (const auto& member : members_) member->begin_look();
+  return true;
+}
+
+// A queue that is not armed raises no event.
+void CompletionQueue::look() {
+  if (is_armed()) drive(nullptr);
+}
+
+// Armed or not: it may have been armed when the look began.
+void CompletionQueue::end_look() {
+  const std::lock_guard lock(members_mutex_);
+  for (const auto& member : members_) member->end_look();
 }
 
 // A queue pair may use the same queue for sends and receives; it is driven once.

@@ -1,5 +1,5 @@
-// Completion queues and their channels: ibv_create_cq(3), ibv_poll_cq(3), ibv_req_notify_cq(3),
-// ibv_get_cq_event(3), and the polling part of ibv_create_cq_ex(3).
+// Completion queues: ibv_create_cq(3), ibv_poll_cq(3), ibv_req_notify_cq(3), and the polling part
+// of ibv_create_cq_ex(3).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -15,8 +15,8 @@
 #include "base/quick_mutex.h"
 #include "base/receive_place.h"
 #include "device/adapter.h"
+#include "device/completion/completion_channel.h"
 #include "device/completion/event_moderation.h"
-#include "device/completion/event_queue.h"
 #include "device/queue_pair/queue_slots.h"
 #include "weft/counters.hpp"
 
@@ -67,26 +67,11 @@ class Driven {
   [[nodiscard]] virtual Pollable* pollable() { return nullptr; }
   // The program has armed the queue and may sleep: ibv_req_notify_cq(3). Called without any lock.
   virtual void expect_event(bool /*solicited_only*/) {}
-};
-
-// A completion channel, ibv_create_comp_channel(3). Thread-safe.
-class CompletionChannel : public KeptMemory {
- public:
-  explicit CompletionChannel(ibv_context* context);
-  [[nodiscard]] ibv_comp_channel* verbs() { return &channel_; }
-  [[nodiscard]] static CompletionChannel* of(ibv_comp_channel* channel) {
-    return reinterpret_cast<CompletionChannel*>(channel);
-  }
-
-  // Blocks until the next event; 0 or an errno.
-  int next(CompletionQueue*& queue);
-  // Takes the event of a token from sys::await_token(); see EventQueue::take().
-  bool take(CompletionQueue*& queue);
-
- private:
-  friend class CompletionQueue;
-  ibv_comp_channel channel_{};  // first: see of()
-  EventQueue<CompletionQueue*> events_;
+  // A thread drives this from now on in place of sleeping, so what comes in need not wake this
+  // process. Without any lock.
+  virtual void begin_look() {}
+  // The thread may sleep now: as before begin_look().
+  virtual void end_look() {}
 };
 
 // The time at which a completion became visible.
@@ -147,6 +132,11 @@ class CompletionQueue : public KeptMemory {
   // thread. A message may be placed in `place`, where that is not null, instead of its receive.
   int poll(int entries, ibv_wc* completions, ReceivePlace* place = nullptr);
   int request_notification(bool solicited_only);
+  // A thread that waits for an event of this queue drives its queue pairs by look() for a moment,
+  // if the queue is armed, which begin_look() returns: then nothing has to wake this process.
+  [[nodiscard]] bool begin_look();
+  void look();
+  void end_look();
   // The application may sleep until a completion comes. Any thread, without a lock.
   [[nodiscard]] bool is_armed() const {
     return armed_.load(std::memory_order_relaxed) != Armed::no;

@@ -330,6 +330,16 @@ void LocalCarrier::expect_event(bool solicited_only, QueuePairLock& lock) {
   drive(Occasion::polled, lock);
 }
 
+void LocalCarrier::begin_look(const QueuePairLock& /*lock*/) {
+  if (link_) link_->connection.own().armed.store(inbox::Armed::no, std::memory_order_relaxed);
+}
+
+void LocalCarrier::end_look(QueuePairLock& lock) {
+  if (!link_ || end_.reason != EndReason::none) return;
+  arm_again();
+  advance(lock);
+}
+
 void LocalCarrier::retry_attributes_changed(QueuePairLock& lock) {
   retries_ = parts_.attributes.rnr_retry;
   if (stream_) return stream_->retry_attributes_changed(lock);

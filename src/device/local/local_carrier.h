@@ -66,6 +66,8 @@ class LocalCarrier : public Carrier {
   void access_changed(QueuePairLock& lock) final;
   [[nodiscard]] bool requests_done(const QueuePairLock& lock) const final;
   void expect_event(bool solicited_only, QueuePairLock& lock) final;
+  void begin_look(const QueuePairLock& lock) final;
+  void end_look(QueuePairLock& lock) final;
 
   [[nodiscard]] bool ended(const QueuePairLock& lock) const final;
   [[nodiscard]] End end(const QueuePairLock& lock) const final;

@@ -94,6 +94,10 @@ class Carrier {
   // The program has armed a completion queue (ibv_req_notify_cq(3)) and may sleep: what comes in
   // from now on must wake this process. Carriers that the kernel wakes anyway do nothing.
   virtual void expect_event(bool /*solicited_only*/, QueuePairLock& /*lock*/) {}
+  // A thread looks in place of sleeping, until end_look(): what comes in need not wake this
+  // process.
+  virtual void begin_look(const QueuePairLock& /*lock*/) {}
+  virtual void end_look(QueuePairLock& /*lock*/) {}
   // Every request that post() has accepted has completed.
   [[nodiscard]] virtual bool requests_done(const QueuePairLock& lock) const = 0;
 

@@ -462,6 +462,19 @@ void QueuePair::expect_event(bool solicited_only) {
   settle(lock);
 }
 
+void QueuePair::begin_look() {
+  if (wakes_itself_.load(std::memory_order_acquire)) return;
+  const QueuePairLock lock(mutex_);
+  if (carrier_) carrier_->begin_look(lock);
+}
+
+void QueuePair::end_look() {
+  if (wakes_itself_.load(std::memory_order_acquire)) return;
+  QueuePairLock lock(mutex_);
+  if (carrier_) carrier_->end_look(lock);
+  settle(lock);
+}
+
 void QueuePair::shared_receives_posted() {
   QueuePairLock lock(mutex_);
   if (carrier_) carrier_->receives_posted(lock);

@@ -136,6 +136,8 @@ class QueuePair final : public Pollable,
   void note_steady_polling() override;
   [[nodiscard]] Pollable* pollable() override { return this; }
   void expect_event(bool solicited_only) override;
+  void begin_look() override;
+  void end_look() override;
   void on_ready(std::uint32_t events) override;
   void on_ready_in_wait(std::uint32_t events) override;
   void on_ready_between_polls(std::uint32_t events) override;

@@ -74,6 +74,14 @@ void XrcDomain::expect_event(bool solicited_only) {
   for (const auto& queue_pair : queue_pairs()) queue_pair->expect_event(solicited_only);
 }
 
+void XrcDomain::begin_look() {
+  for (const auto& queue_pair : queue_pairs()) queue_pair->begin_look();
+}
+
+void XrcDomain::end_look() {
+  for (const auto& queue_pair : queue_pairs()) queue_pair->end_look();
+}
+
 std::shared_ptr<XrcDomain> XrcDomains::open(int file, int flags) {
   struct stat status {};
   if (fstat(file, &status) != 0) return nullptr;

@@ -51,6 +51,8 @@ class XrcDomain final : public Driven {
 
   void drive_inline() override;
   void expect_event(bool solicited_only) override;
+  void begin_look() override;
+  void end_look() override;
 
  private:
   [[nodiscard]] std::vector<std::shared_ptr<QueuePair>> queue_pairs();
