@@ -433,8 +433,8 @@ void Engine::serve() {
 
 // Each look leaves the processor to other threads that want it.
 std::span<const epoll_event> Engine::await_events(std::span<epoll_event> events, int longest_ms) {
-  if (more_expected_.load(std::memory_order_relaxed) && longest_ms != 0) {
-    more_expected_ = false;
+  if (bulk_.more_expected.load(std::memory_order_relaxed) && longest_ms != 0) {
+    bulk_.more_expected = false;
     const std::uint64_t end_ns = sys::now_ns() + longer_look_ns;
     while (!stopping_ && sys::now_ns() < end_ns) {
       if (const auto ready = epoll_.wait(events, 0); !ready.empty()) return ready;

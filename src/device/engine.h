@@ -174,7 +174,13 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   bool defer(const std::weak_ptr<Pollable>& target, bool waiting, std::uint32_t ticks = 1);
   // Much has come in, so more is likely to follow sooner than a thread wakes up: the progress
   // thread looks a little longer before it sleeps. To be called from on_ready().
-  void expect_more() { more_expected_.store(true, std::memory_order_relaxed); }
+  void expect_more() { bulk_.more_expected.store(true, std::memory_order_relaxed); }
+  // The same from any other call: for a while it is better if one thread receives and another one
+  // handles what it has received.
+  void note_bulk() { bulk_.last_ns.store(sys::now_ns(), std::memory_order_relaxed); }
+  [[nodiscard]] bool moves_bulk() const {
+    return sys::now_ns() - bulk_.last_ns.load(std::memory_order_relaxed) < bulk_lasts_ns;
+  }
   // The deferred work is done. To be called once for each successful defer().
   void deferral_done() { deferred_.fetch_sub(1); }
   // An application thread comes back to wait() again and again, so deferred work leaves with it.
@@ -185,6 +191,8 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   void abandon_after_fork();
 
  private:
+  static constexpr std::uint64_t bulk_lasts_ns = 1'000'000;
+
   struct Slot {
     std::shared_ptr<Pollable> target;
     int fd = -1;
@@ -199,6 +207,11 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
     std::atomic<std::uint32_t> steady{0};  // see steady_polling()
     std::uint32_t changes = 0;             // its last value
     std::atomic<bool> refused{false};  // the kernel takes one of them no more, for want of memory
+  };
+
+  struct Bulk {
+    std::atomic<bool> more_expected{false};
+    std::atomic<std::uint64_t> last_ns{0};
   };
 
   struct Deferred {
@@ -256,7 +269,7 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   std::size_t watcher_ = 0;  // its number there
   ProgressMode mode_;
   const bool exact_;
-  std::atomic<bool> more_expected_{false};
+  Bulk bulk_;
   EpollSet epoll_;
   EventFd wake_;
 

@@ -162,6 +162,28 @@ TEST_F(ChannelWaitTest, TakesAnEventThatIsThere) {
   acknowledge(pair_.b, 1);
 }
 
+// Then one thread receives while another one handles what it has received. That is so for a moment
+// only, which a busy machine may miss.
+TEST_F(ChannelWaitTest, LeavesBulkToTheProgressThread) {
+  watch(std::make_shared<Watched>());
+  bool left = false;
+  for (int i = 0; i < 100 && !left; ++i) {
+    expect_message();
+    const int begun = watched_->begun();
+    std::thread thread([&] {
+      pair_.b.context.engine().note_bulk();
+      result_ = wait_for_event(pair_.b);
+    });
+    send();
+    thread.join();
+    left = watched_->begun() == begun;
+    EXPECT_EQ(result_, 0);
+    take_completions();
+    acknowledge(pair_.b, 1);
+  }
+  EXPECT_TRUE(left);
+}
+
 std::atomic<int> handled{0};
 
 // A handler of SIGUSR1 that counts, as long as this lives.

@@ -25,7 +25,8 @@ ChannelWait& ChannelWait::of_thread() {
 // With WEFT_PROGRESS=thread only that thread moves data, and with `manual` the program's own calls.
 // A program that has made the descriptor non-blocking waits elsewhere.
 bool ChannelWait::begin(CompletionChannel& channel, Engine& engine) {
-  if (channel.has_event() || !engine.may_be_led() || sys::nonblocking(channel.verbs()->fd)) {
+  if (channel.has_event() || !engine.may_be_led() || engine.moves_bulk() ||
+      sys::nonblocking(channel.verbs()->fd)) {
     return false;
   }
   of_thread().begin_at(channel, engine);

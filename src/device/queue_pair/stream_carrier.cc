@@ -117,14 +117,17 @@ void StreamCarrier::receives_posted(QueuePairLock& lock) {
 void StreamCarrier::drive(Occasion occasion, QueuePairLock& lock) {
   switch (occasion) {
     case Occasion::ready:
-      if (receive_available() >= bulk_bytes) driver_.engine.expect_more();
+      if (receive_available() >= bulk_bytes) {
+        driver_.engine.expect_more();
+        driver_.engine.note_bulk();
+      }
       connection_.rest();
       return StreamCarrier::advance(lock);
     case Occasion::polled:
     case Occasion::waiting:
       gathering_.polled();
       if (gathering_.waits()) send_available();
-      receive_available();
+      if (receive_available() >= bulk_bytes) driver_.engine.note_bulk();
       if (occasion == Occasion::waiting) connection_.rest();
       // Only answers to proofs may be deferred. Anything else that is due leaves now.
       if (!defer_answers(occasion == Occasion::waiting, lock)) StreamCarrier::advance(lock);
