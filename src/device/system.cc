@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -22,7 +23,6 @@
 #include <utility>
 
 #include "base/duration.h"
-#include "base/fault_handler.h"
 #include "base/fork_mark.h"
 #include "base/own_sockets.h"
 #include "base/simulated_kernel.h"
@@ -398,16 +398,18 @@ int await_ready(std::span<pollfd> entries, std::optional<std::uint64_t> until_ns
   return ready < 0 ? -ready : 0;
 }
 
-// The C library keeps some numbers to itself, for which it answers EINVAL.
+// Nor do those of abort(3). The C library keeps some numbers to itself, for which it answers
+// EINVAL.
 bool handlers_restart_calls() {
-  const sigset_t others = signals_but_faults();
-  sigset_t blocked;
-  pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+  constexpr std::array raised_by_instructions{SIGILL, SIGTRAP, SIGABRT, SIGBUS,
+                                              SIGFPE, SIGSEGV, SIGSYS};
+  sigset_t ignored;
+  pthread_sigmask(SIG_SETMASK, nullptr, &ignored);
+  for (const int number : raised_by_instructions) sigaddset(&ignored, number);
   for (int number = 1; number <= SIGRTMAX; ++number) {
     struct sigaction action {};
-    if (sigismember(&others, number) != 1 || sigismember(&blocked, number) == 1 ||
-        sigaction(number, nullptr, &action) != 0 || action.sa_handler == SIG_DFL ||
-        action.sa_handler == SIG_IGN) {
+    if (sigismember(&ignored, number) == 1 || sigaction(number, nullptr, &action) != 0 ||
+        action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN) {
       continue;
     }
     if ((action.sa_flags & SA_RESTART) == 0) return false;

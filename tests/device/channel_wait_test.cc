@@ -208,6 +208,19 @@ class Signals : public ChannelWaitTest, public testing::WithParamInterface<bool>
 INSTANTIATE_TEST_SUITE_P(Handlers, Signals, testing::Bool(),
                          [](const auto& test) { return test.param ? "Restart" : "Interrupt"; });
 
+// Handlers of faults do not count, because no call that waits raises one.
+TEST(ChannelWait, ProgramsWithHandlersOfFaultsWaitAsOthers) {
+  const Handler handler(true);
+  struct sigaction action {};
+  struct sigaction before {};
+  action.sa_handler = [](int) {};
+  sigaction(SIGFPE, &action, &before);
+  EXPECT_TRUE(sys::handlers_restart_calls());
+  sigaction(SIGFPE, &before, nullptr);
+  const Handler other(false);
+  EXPECT_FALSE(sys::handlers_restart_calls());
+}
+
 // As read(2) ends: signal(7). No handler runs while the thread looks, and the signal counts
 // nevertheless.
 TEST_P(Signals, DuringTheLookEndTheWaitAsOthers) {
