@@ -64,9 +64,7 @@ void receive_all(int fd, std::uint8_t* data, std::size_t bytes) {
   }
 }
 
-using Receive = void(int fd, std::uint8_t* data, std::size_t bytes);
-
-// Of a descriptor that blocks.
+// From a descriptor that blocks.
 void receive_asleep(int fd, std::uint8_t* data, std::size_t bytes) {
   while (bytes > 0) {
     const auto got = ::recv(fd, data, bytes, MSG_WAITALL);
@@ -81,12 +79,13 @@ void let_block(int fd) {
   (void)::ioctl(fd, FIONBIO, &off);
 }
 
-double latency(std::size_t bytes, int iterations, Receive* receive) {
+double latency(std::size_t bytes, int iterations, bool asleep) {
+  const auto receive = asleep ? receive_asleep : receive_all;
   return run_pair(
       [=](Lines lines) {
         const PageBytes data(bytes);
         const int fd = lines.stream.get();
-        if (receive == receive_asleep) let_block(fd);
+        if (asleep) let_block(fd);
         std::uint64_t start = 0;
         for (int i = -iterations / 10; i < iterations; ++i) {
           if (i == 0) start = sys::now_ns();
@@ -98,7 +97,7 @@ double latency(std::size_t bytes, int iterations, Receive* receive) {
       [=](Lines lines) {
         const PageBytes data(bytes);
         const int fd = lines.stream.get();
-        if (receive == receive_asleep) let_block(fd);
+        if (asleep) let_block(fd);
         for (int i = -iterations / 10; i < iterations; ++i) {
           receive(fd, data.data(), bytes);
           send_all(fd, data.data(), bytes);
@@ -109,11 +108,11 @@ double latency(std::size_t bytes, int iterations, Receive* receive) {
 }  // namespace
 
 double raw_latency(std::size_t bytes, int iterations) {
-  return latency(bytes, iterations, receive_all);
+  return latency(bytes, iterations, false);
 }
 
 double raw_sleeping_latency(std::size_t bytes, int iterations) {
-  return latency(bytes, iterations, receive_asleep);
+  return latency(bytes, iterations, true);
 }
 
 double raw_rate(std::size_t bytes, int messages) {

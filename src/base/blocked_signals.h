@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include "base/fault_handler.h"
+#include "base/signal_handlers.h"
 
 namespace weft {
 
@@ -17,12 +18,16 @@ class BlockedSignals {
     pthread_sigmask(SIG_SETMASK, &blocked, &before_);
   }
   ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  // Whether a signal has come that the thread would have handled otherwise.
-  [[nodiscard]] bool hold_back_any() const {
+  // Whether a signal has come whose handler would have ended a call that waits: one without
+  // SA_RESTART, signal(7).
+  [[nodiscard]] bool hold_back_interruption() const {
     sigset_t pending;
     if (sigpending(&pending) != 0) return false;
     for (int number = 1; number <= SIGRTMAX; ++number) {
-      if (sigismember(&pending, number) == 1 && sigismember(&before_, number) == 0) return true;
+      if (sigismember(&pending, number) == 1 && sigismember(&before_, number) == 0 &&
+          handler_interrupts(number)) {
+        return true;
+      }
     }
     return false;
   }

@@ -3,6 +3,8 @@
 // for comes soon and no other program needs the processor.
 #pragma once
 
+#include <sched.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -22,6 +24,13 @@ class SpinRule {
   // `after_disturbance`: how many sleeps follow without spinning at first.
   explicit SpinRule(unsigned after_disturbance = 16) : after_disturbance_(after_disturbance) {}
 
+  // What look_for_a_moment() has come to. It may have been disturbed even where something came
+  // meanwhile: that would have come to a thread that sleeps, too.
+  struct Outcome {
+    bool found = false;
+    bool disturbed = false;
+  };
+
   // To be asked before each sleep.
   [[nodiscard]] bool allows() {
     if (left_out_ == 0) return true;
@@ -30,6 +39,7 @@ class SpinRule {
   }
   // Whether something came. After each time in vain, twice as many sleeps follow without spinning.
   void learn(bool found) { leave_out(found ? 0 : std::min(2 * next_ + 1, most_after_nothing)); }
+  void learn(Outcome outcome) { outcome.disturbed ? learn_disturbed() : learn(outcome.found); }
   // Other work waits for the processor. The scheduler prefers a thread that has slept to one that
   // spins, so spinning would cost more than it saves.
   void learn_disturbed() {
@@ -46,5 +56,27 @@ class SpinRule {
   unsigned next_ = 0;
   unsigned left_out_ = 0;
 };
+
+// Calls `look`, which looks some times in a row, until it has found something, other work wants the
+// processor, or SpinRule::longest is over. `longest_handling`: what a look that finds something may
+// take by itself.
+template <typename Look>
+SpinRule::Outcome look_for_a_moment(
+    Look look, std::chrono::microseconds longest_handling = SpinRule::disturbance) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  auto last = start;
+  auto yielded = start;
+  while (true) {
+    const bool found = look();
+    const auto now = Clock::now();
+    const bool disturbed = now - last > (found ? longest_handling : SpinRule::disturbance);
+    if (found || disturbed || now - start >= SpinRule::longest) return {found, disturbed};
+    last = now;
+    if (now - yielded < SpinRule::turn) continue;
+    sched_yield();
+    yielded = now;
+  }
+}
 
 }  // namespace weft

@@ -13,8 +13,8 @@ class Undisturbed {
  public:
   Undisturbed() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
   ~Undisturbed() { pthread_setcancelstate(before_, nullptr); }
-  // Whether a handler would have run meanwhile.
-  [[nodiscard]] bool holds_back_signals() const { return signals_.hold_back_any(); }
+  // Whether a handler would have run meanwhile that ends a call which waits, with EINTR.
+  [[nodiscard]] bool holds_back_interruption() const { return signals_.hold_back_interruption(); }
   Undisturbed(const Undisturbed&) = delete;
   Undisturbed& operator=(const Undisturbed&) = delete;
 

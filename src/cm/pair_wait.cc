@@ -1,7 +1,6 @@
 #include "cm/pair_wait.h"
 
 #include <cerrno>
-#include <chrono>
 #include <cstdint>
 #include <utility>
 
@@ -11,12 +10,8 @@
 #include "device/system.h"
 
 namespace weft::cm {
-namespace {
 
-using Clock = std::chrono::steady_clock;
 using device::Waiting;
-
-}  // namespace
 
 PairWait& PairWait::of_thread() {
   static thread_local PairWait wait;
@@ -47,7 +42,9 @@ bool PairWait::begin_at(Channel& channel, device::Context& context) {
 
 // Nothing in this frame needs a destructor, because the thread may be cancelled here.
 int PairWait::await() {
-  while (!look_or_end()) {
+  while (true) {
+    const Found found = look_or_end();
+    if (found != Found::nothing) return found == Found::token ? 0 : EINTR;
     const int failed = device::sys::await_wake(&of_thread().pair_->waiting_word(),
                                                static_cast<std::uint32_t>(Waiting::sleeps));
     if (failed == EINTR) {
@@ -55,16 +52,18 @@ int PairWait::await() {
       return failed;
     }
   }
-  return 0;
 }
 
-// While the thread looks its peer relies on it.
-bool PairWait::look_or_end() noexcept {
+// While the thread looks its peer relies on it. A signal that comes meanwhile counts as one that
+// comes while it sleeps.
+PairWait::Found PairWait::look_or_end() noexcept {
   const Undisturbed undisturbed;
   PairWait& wait = of_thread();
-  if (!wait.look()) return false;
-  wait.end();
-  return true;
+  const Found found = wait.look()                             ? Found::token
+                      : undisturbed.holds_back_interruption() ? Found::signal
+                                                              : Found::nothing;
+  if (found != Found::nothing) wait.end();
+  return found;
 }
 
 bool PairWait::is_at(const Channel& channel) noexcept {
@@ -81,39 +80,27 @@ bool PairWait::look() {
   while (true) {
     pair_->look_on();
     pair_->look();
-    if (take_token() || (!std::exchange(looked_, true) && look_for_a_moment())) return true;
+    if (take_token() || (!std::exchange(looked_, true) && look_briefly())) return true;
     // The progress thread must not be asleep where others rely on this one.
     engine_->expect_sleep();
     if (pair_->begin_sleep() && !channel_->has_event()) return false;
   }
 }
 
-bool PairWait::look_for_a_moment() {
+bool PairWait::look_briefly() {
   if (!rule_.allows()) return false;
   constexpr int looks = 16;
-  const auto start = Clock::now();
-  auto last = start;
-  auto yielded = start;
-  while (true) {
+  const auto outcome = look_for_a_moment([this] {
     bool found = false;
     for (int i = 0; i < looks && !found; ++i) {
       pause_processor();
       pair_->look();
       found = channel_->has_event();
     }
-    const auto now = Clock::now();
-    found = found && take_token();
-    // Even where something came meanwhile: it would have come to a thread that sleeps, too.
-    const bool disturbed = now - last > SpinRule::disturbance;
-    if (found || disturbed || now - start >= SpinRule::longest) {
-      disturbed ? rule_.learn_disturbed() : rule_.learn(found);
-      return found;
-    }
-    last = now;
-    if (now - yielded < SpinRule::turn) continue;
-    device::sys::yield();
-    yielded = now;
-  }
+    return found && take_token();
+  });
+  rule_.learn(outcome);
+  return outcome.found;
 }
 
 bool PairWait::take_token() {

@@ -12,6 +12,7 @@
 // belongs to the thread, and ends with it.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "base/spin_rule.h"
@@ -36,13 +37,16 @@ class PairWait {
   [[nodiscard]] static bool is_at(const Channel& channel) noexcept;
 
  private:
+  enum class Found : std::uint8_t { token, signal, nothing };
+
   [[nodiscard]] static PairWait& of_thread();
-  [[nodiscard]] static bool look_or_end() noexcept;
+  // Ends the wait, unless there is nothing.
+  [[nodiscard]] static Found look_or_end() noexcept;
   static void end_of_thread() noexcept;
 
   [[nodiscard]] bool begin_at(Channel& channel, device::Context& context);
   [[nodiscard]] bool look();
-  [[nodiscard]] bool look_for_a_moment();
+  [[nodiscard]] bool look_briefly();
   [[nodiscard]] bool take_token();
   void end();
 

@@ -174,9 +174,12 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   bool defer(const std::weak_ptr<Pollable>& target, bool waiting, std::uint32_t ticks = 1);
   // Much has come in, so more is likely to follow sooner than a thread wakes up: the progress
   // thread looks a little longer before it sleeps. To be called from on_ready().
-  void expect_more() { bulk_.more_expected.store(true, std::memory_order_relaxed); }
-  // The same from any other call: for a while it is better if one thread receives and another one
-  // handles what it has received.
+  void expect_more() {
+    bulk_.more_expected.store(true, std::memory_order_relaxed);
+    note_bulk();
+  }
+  // Much has come in by another call. For a while it is better if one thread receives and another
+  // one handles what it has received.
   void note_bulk() { bulk_.last_ns.store(sys::now_ns(), std::memory_order_relaxed); }
   [[nodiscard]] bool moves_bulk() const {
     return sys::now_ns() - bulk_.last_ns.load(std::memory_order_relaxed) < bulk_lasts_ns;

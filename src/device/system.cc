@@ -398,25 +398,6 @@ int await_ready(std::span<pollfd> entries, std::optional<std::uint64_t> until_ns
   return ready < 0 ? -ready : 0;
 }
 
-// Nor do those of abort(3). The C library keeps some numbers to itself, for which it answers
-// EINVAL.
-bool handlers_restart_calls() {
-  constexpr std::array raised_by_instructions{SIGILL, SIGTRAP, SIGABRT, SIGBUS,
-                                              SIGFPE, SIGSEGV, SIGSYS};
-  sigset_t ignored;
-  pthread_sigmask(SIG_SETMASK, nullptr, &ignored);
-  for (const int number : raised_by_instructions) sigaddset(&ignored, number);
-  for (int number = 1; number <= SIGRTMAX; ++number) {
-    struct sigaction action {};
-    if (sigismember(&ignored, number) == 1 || sigaction(number, nullptr, &action) != 0 ||
-        action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN) {
-      continue;
-    }
-    if ((action.sa_flags & SA_RESTART) == 0) return false;
-  }
-  return true;
-}
-
 // Without a timeout, so that the kernel starts again after a signal handler with SA_RESTART, as for
 // read(2): signal(7).
 int await_wake(const void* word, std::uint32_t value) {

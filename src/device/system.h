@@ -52,9 +52,6 @@ int await_token(int fd);
 // As poll() without a mask. The thread may be cancelled as in await_token(). 0 when an entry is
 // ready or the time has passed, or EINTR.
 int await_ready(std::span<pollfd> entries, std::optional<std::uint64_t> until_ns);
-// Whether a call that waits goes on behind each signal handler that this thread may run
-// (SA_RESTART). Those of faults do not count: no call that waits raises one.
-bool handlers_restart_calls();
 // Sleeps while `word`, a std::uint32_t in shared memory, is `value`, until wake_sleeper() in any
 // process. 0, EAGAIN where it is another value, or EINTR where read(2) would end so. The thread may
 // be cancelled as in await_token().

@@ -1,7 +1,5 @@
 #include "interpose/stream_set.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -299,31 +297,17 @@ int StreamSet::spin(epoll_event* events, int most) {
     if (listed_.empty() || !spin_rule_.allows()) return 0;
   }
   constexpr int looks = 4;
-  const auto start = Clock::now();
-  auto last = start;
-  auto yielded = start;
-  while (true) {
-    int found = 0;
+  int found = 0;
+  const auto outcome = look_for_a_moment([&] {
     for (int i = 0; i < looks && found == 0; ++i) {
       pause_processor();
       found = look(events, 0, most);
     }
-    const auto now = Clock::now();
-    const bool disturbed = now - last > SpinRule::disturbance;
-    if (found > 0 || disturbed || now - start >= SpinRule::longest) {
-      const std::lock_guard lock(mutex_);
-      if (disturbed) {
-        spin_rule_.learn_disturbed();
-      } else {
-        spin_rule_.learn(found > 0);
-      }
-      return found;
-    }
-    last = now;
-    if (now - yielded < SpinRule::turn) continue;
-    sched_yield();
-    yielded = now;
-  }
+    return found > 0;
+  });
+  const std::lock_guard lock(mutex_);
+  spin_rule_.learn(outcome);
+  return found;
 }
 
 bool StreamSet::begin_sleep() noexcept {

@@ -280,17 +280,20 @@ bool DataChannel::wakes_requested(WakeBy for_bytes) const {
   if (!flow_) return false;
   const bool needed = for_bytes != WakeBy::none && flow_->peer_places() && !flow_->end_received();
   const WakeBy made = needed ? reader_->wake().made() : for_bytes;
-  const bool bytes =
-      (made == for_bytes || made == WakeBy::message) && !(needed && reader_->bell_is_rung());
+  const bool bytes = made == for_bytes || made == WakeBy::message;
   return bytes && (!waits_for_room() || writer_->wake().made() != WakeBy::none);
 }
 
 void DataChannel::request_wakes(WakeBy for_bytes) {
-  if (for_bytes == WakeBy::message || (reader_ && reader_->bell_is_rung())) stop_bell();
+  if (for_bytes == WakeBy::message) stop_bell();
   if (for_bytes != WakeBy::none && flow_->peer_places() && !flow_->end_received()) {
     reader_->request_wake(for_bytes);
   }
   if (waits_for_room()) writer_->request_wake();
+}
+
+void DataChannel::note_bell() {
+  if (reader_ && reader_->bell_is_rung()) stop_bell();
 }
 
 void DataChannel::stop_bell() {

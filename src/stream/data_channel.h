@@ -64,13 +64,15 @@ class DataChannel {
   // Whether the peer wakes this side when it makes room that this side may wait for, and, unless
   // `for_bytes` is `none`, for its next bytes. A bell is not enough where a message is wanted.
   [[nodiscard]] bool wakes_requested(WakeBy for_bytes) const;
-  // Makes the peer do so, again where a bell was rung already. The caller must poll() afterwards.
+  // Makes the peer do so. The caller must poll() afterwards.
   void request_wakes(WakeBy for_bytes);
   // Whether this side has given its bell to the peer.
   [[nodiscard]] bool has_bell() const { return reader_ && transport_->has_bell(); }
   [[nodiscard]] bool bell_requested() const {
     return reader_ && reader_->wake().made() == WakeBy::bell;
   }
+  // A bell that was rung is no request any more. It may have announced nothing that is new.
+  void note_bell();
   // From now on the peer does not ring, until it is requested again.
   void stop_bell();
   // How often the peer has rung, or is about to.

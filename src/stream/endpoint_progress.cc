@@ -136,6 +136,8 @@ WakeBy Endpoint::wake_for_bytes() const {
 // may be the message itself, which has to be requested again then. A queue that was armed already
 // has nothing that raised no event, so only the counters are looked at.
 void Endpoint::arm() {
+  // Once: a bell that is rung from here on wakes the program, which comes here again.
+  channel_.note_bell();
   while (channel_.is_open() && channel_.error() == 0 &&
          !(armed_ && channel_.wakes_requested(wake_for_bytes()))) {
     const bool arms = !std::exchange(armed_, true);

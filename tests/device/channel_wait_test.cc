@@ -5,15 +5,20 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <fstream>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "device/limits.h"
 #include "device/pair_fixture.h"
 
 namespace weft::device {
@@ -90,7 +95,23 @@ class ChannelWaitTest : public testing::Test {
   // Each thread has a SpinRule of its own, so the first wait of a new one looks.
   std::thread wait_in_thread() {
     result_ = -1;
-    return std::thread([this] { result_ = wait_for_event(pair_.b); });
+    return std::thread([this] {
+      thread_ = gettid();
+      result_ = wait_for_event(pair_.b);
+    });
+  }
+  // The thread has looked, and sleeps. Where it should sleep for a lock instead, signals are
+  // blocked.
+  void await_sleep() {
+    await([&] {
+      if (watched_->ended() == 0) return false;
+      std::ifstream file("/proc/self/task/" + std::to_string(thread_) + "/stat");
+      std::string state;
+      for (std::string word; state.empty() && file >> word;) {
+        if (word.back() == ')') file >> state;
+      }
+      return state == "S";
+    });
   }
   void watch(const std::shared_ptr<Watched>& watched) {
     watched_ = watched;
@@ -105,6 +126,7 @@ class ChannelWaitTest : public testing::Test {
   std::unique_ptr<Buffer> to_ = pair_.b.buffer(8);
   std::shared_ptr<Watched> watched_;
   std::atomic<int> result_{-1};
+  std::atomic<pid_t> thread_{0};
 };
 
 TEST_F(ChannelWaitTest, LooksBeforeItSleeps) {
@@ -125,7 +147,7 @@ TEST_F(ChannelWaitTest, SleepsWhereNothingComesAtOnce) {
   watch(std::make_shared<Watched>());
   expect_message();
   std::thread thread = wait_in_thread();
-  await([&] { return watched_->ended() == 1; });
+  await_sleep();
   EXPECT_TRUE(is_led(pair_.b));
   send();
   thread.join();
@@ -186,46 +208,70 @@ TEST_F(ChannelWaitTest, LeavesBulkToTheProgressThread) {
 
 std::atomic<int> handled{0};
 
-// A handler of SIGUSR1 that counts, as long as this lives.
+// A handler that counts, as long as this lives.
 class Handler {
  public:
-  explicit Handler(bool restarts) {
+  Handler(int signal, int flags) : signal_(signal) {
     handled = 0;
     struct sigaction action {};
     action.sa_handler = [](int) { ++handled; };
-    action.sa_flags = restarts ? SA_RESTART : 0;
-    sigaction(SIGUSR1, &action, &before_);
+    action.sa_flags = flags;
+    sigaction(signal, &action, &before_);
   }
-  ~Handler() { sigaction(SIGUSR1, &before_, nullptr); }
+  ~Handler() { sigaction(signal_, &before_, nullptr); }
   Handler(const Handler&) = delete;
   Handler& operator=(const Handler&) = delete;
 
  private:
+  int signal_;
   struct sigaction before_ {};
 };
 
-class Signals : public ChannelWaitTest, public testing::WithParamInterface<bool> {};
-INSTANTIATE_TEST_SUITE_P(Handlers, Signals, testing::Bool(),
-                         [](const auto& test) { return test.param ? "Restart" : "Interrupt"; });
+// SIGUSR1 has a handler with these flags, and SIGUSR2 another one, unless that is -1.
+struct Flags {
+  const char* name;
+  int first;
+  int other = -1;
+  [[nodiscard]] bool restarts() const { return (first & SA_RESTART) != 0; }
+};
 
-// Handlers of faults do not count, because no call that waits raises one.
-TEST(ChannelWait, ProgramsWithHandlersOfFaultsWaitAsOthers) {
-  const Handler handler(true);
-  struct sigaction action {};
-  struct sigaction before {};
-  action.sa_handler = [](int) {};
-  sigaction(SIGFPE, &action, &before);
-  EXPECT_TRUE(sys::handlers_restart_calls());
-  sigaction(SIGFPE, &before, nullptr);
-  const Handler other(false);
-  EXPECT_FALSE(sys::handlers_restart_calls());
-}
+// As read(2) ends, or goes on: signal(7).
+class Signals : public ChannelWaitTest, public testing::WithParamInterface<Flags> {
+ protected:
+  // The thread has got the signal.
+  void expect_as_of_read(std::thread& thread) {
+    if (GetParam().restarts()) {
+      await([&] { return handled > 0; });
+      EXPECT_EQ(result_, -1);
+    } else {
+      await([&] { return result_ != -1; });
+      EXPECT_EQ(result_, EINTR);
+    }
+    const bool went_on = result_ == -1;
+    if (went_on) send();
+    thread.join();
+    EXPECT_FALSE(is_led(pair_.b));
+    if (!went_on) return;
+    EXPECT_EQ(result_, 0);
+    take_completions();
+    acknowledge(pair_.b, 1);
+  }
 
-// As read(2) ends: signal(7). No handler runs while the thread looks, and the signal counts
-// nevertheless.
-TEST_P(Signals, DuringTheLookEndTheWaitAsOthers) {
-  const bool restarts = GetParam();
-  const Handler handler(restarts);
+  Handler handler_{SIGUSR1, GetParam().first};
+  std::optional<Handler> other_;
+  void SetUp() override {
+    if (GetParam().other >= 0) other_.emplace(SIGUSR2, GetParam().other);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Handlers, Signals,
+                         testing::Values(Flags{"Restart", SA_RESTART}, Flags{"Interrupt", 0},
+                                         Flags{"InterruptOnce", static_cast<int>(SA_RESETHAND)},
+                                         Flags{"RestartBesideOther", SA_RESTART, 0},
+                                         Flags{"InterruptBesideOther", 0, SA_RESTART}),
+                         [](const auto& test) { return test.param.name; });
+
+// No handler runs while the thread looks.
+TEST_P(Signals, DuringTheLookCountAsLaterOnes) {
   watch(std::make_shared<Watched>([](int drives) {
     if (drives != 1) return;
     pthread_kill(pthread_self(), SIGUSR1);
@@ -233,35 +279,18 @@ TEST_P(Signals, DuringTheLookEndTheWaitAsOthers) {
   }));
   expect_message();
   std::thread thread = wait_in_thread();
-  await([&] { return handled == 1; });
-  if (restarts) send();
-  thread.join();
-  EXPECT_EQ(result_, restarts ? 0 : EINTR);
-  EXPECT_FALSE(is_led(pair_.b));
-  if (!restarts) return;
-  take_completions();
-  acknowledge(pair_.b, 1);
+  expect_as_of_read(thread);
 }
 
-TEST_P(Signals, DuringTheSleepEndTheWaitAsThoseOfRead) {
-  const bool restarts = GetParam();
-  const Handler handler(restarts);
+TEST_P(Signals, DuringTheSleepCountAsThoseOfRead) {
   watch(std::make_shared<Watched>());
   expect_message();
   std::thread thread = wait_in_thread();
-  await([&] { return watched_->ended() == 1; });
-  // The thread may be on its way into the call that sleeps.
-  await([&] {
-    if (handled == 0 || (!restarts && result_ == -1)) pthread_kill(thread.native_handle(), SIGUSR1);
-    return handled > 0 && (restarts || result_ != -1);
-  });
-  if (restarts) send();
-  thread.join();
-  EXPECT_EQ(result_, restarts ? 0 : EINTR);
-  EXPECT_FALSE(is_led(pair_.b));
-  if (!restarts) return;
-  take_completions();
-  acknowledge(pair_.b, 1);
+  await_sleep();
+  // Only read(2) itself knows where there are handlers of both kinds.
+  EXPECT_EQ(is_led(pair_.b), GetParam().other < 0);
+  pthread_kill(thread.native_handle(), SIGUSR1);
+  expect_as_of_read(thread);
 }
 
 // The thread is gone, and what comes finds the progress thread.
@@ -272,7 +301,7 @@ TEST_F(ChannelWaitTest, ACancelledThreadIsNotWaitedFor) {
   watch(std::make_shared<Watched>());
   expect_message();
   std::thread thread = wait_in_thread();
-  await([&] { return watched_->ended() == 1; });
+  await_sleep();
   pthread_cancel(thread.native_handle());
   thread.join();
   EXPECT_EQ(result_, -1);
@@ -290,7 +319,8 @@ TEST_F(ChannelWaitTest, ALeaderServesOthers) {
   watch(std::make_shared<Watched>());
   expect_message();
   std::thread thread = wait_in_thread();
-  await([&] { return watched_->ended() == 1 && is_led(pair_.b); });
+  await_sleep();
+  ASSERT_TRUE(is_led(pair_.b));
   EndOptions options;
   options.channel = true;
   End sender(*pair_.device, options);
@@ -314,6 +344,56 @@ TEST_F(ChannelWaitTest, ALeaderServesOthers) {
   EXPECT_EQ(result_, 0);
   take_completions();
   acknowledge(pair_.b, 1);
+}
+
+class Deadline final : public Pollable {
+ public:
+  void on_ready(std::uint32_t /*events*/) override {}
+  void on_deadline() override { passed = true; }
+  std::atomic<bool> passed{false};
+};
+
+// The progress thread leaves the data to a thread that polls, and a leader would take them away.
+TEST_F(ChannelWaitTest, GivesUpToLeadWhereAnotherThreadPolls) {
+  watch(std::make_shared<Watched>());
+  expect_message();
+  std::thread thread = wait_in_thread();
+  await_sleep();
+  Engine& engine = pair_.b.context.engine();
+  ASSERT_TRUE(is_led(pair_.b));
+  // One that only wakes up goes on.
+  const auto deadline = std::make_shared<Deadline>();
+  engine.call_at(sys::now_ns(), deadline);
+  await([&] { return deadline->passed.load(); });
+  await_sleep();
+  EXPECT_TRUE(is_led(pair_.b));
+  const auto next = std::make_shared<Deadline>();
+  await([&] {
+    engine.poll();
+    engine.call_at(sys::now_ns(), next);
+    return !is_led(pair_.b);
+  });
+  send();
+  thread.join();
+  EXPECT_EQ(result_, 0);
+  take_completions();
+  acknowledge(pair_.b, 1);
+}
+
+// To look takes the lock of each queue pair.
+TEST_F(ChannelWaitTest, LooksAtFewQueuePairsOnly) {
+  watch(std::make_shared<Watched>());
+  std::vector<std::shared_ptr<Watched>> more;
+  for (std::size_t i = 0; i < limits::looks_of_a_poll; ++i) {
+    pair_.b.queue.attach(more.emplace_back(std::make_shared<Watched>()));
+  }
+  arm();
+  EXPECT_FALSE(pair_.b.channel->begin_look());
+  EXPECT_EQ(watched_->begun(), 0);
+  for (const auto& one : more) pair_.b.queue.detach(one.get());
+  ASSERT_TRUE(pair_.b.channel->begin_look());
+  pair_.b.channel->end_look();
+  EXPECT_EQ(watched_->ended(), 1);
 }
 
 // Waits for an event, unless there is something, until a message has come.

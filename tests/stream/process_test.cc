@@ -15,6 +15,7 @@
 #include <string_view>
 #include <thread>
 
+#include "base/descriptor.h"
 #include "stream/shared_ring.h"
 #include "stream/sides.h"
 #include "support/device.h"
@@ -201,24 +202,55 @@ class Ringer final : public Stream::Watcher {
   std::atomic<bool> looks_{false};
 };
 
-bool await_bell(int heard) {
-  pollfd entry{heard, POLLIN, 0};
-  std::array<char, 64> ignored{};
-  return poll(&entry, 1, 60'000) == 1 && read(heard, ignored.data(), ignored.size()) > 0;
-}
+// A stream to a peer that rings its bell.
+class Belled {
+ public:
+  Belled(Options options, const Address& peer) : stream(with_bell(options)) {
+    stream.connect(peer, test_timeout);
+    stream.watch(&ringer);
+  }
+  ~Belled() {
+    stream.unwatch(&ringer);
+    stream.close(test_timeout);
+  }
+  Belled(const Belled&) = delete;
+  Belled& operator=(const Belled&) = delete;
+
+  // Takes all bells that have been rung.
+  [[nodiscard]] bool await() const {
+    pollfd entry{heard_.get(), POLLIN, 0};
+    return ::poll(&entry, 1, 60'000) == 1 && take();
+  }
+  [[nodiscard]] bool take() const {
+    std::array<char, 64> ignored{};
+    return read(heard_.get(), ignored.data(), ignored.size()) > 0;
+  }
+  [[nodiscard]] int rung() const { return rung_.get(); }
+
+ private:
+  Options with_bell(Options options) {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()), 0);
+    heard_ = Descriptor(ends[0]);
+    rung_ = Descriptor(ends[1]);
+    options.bell = ends[1];
+    return options;
+  }
+
+  Descriptor heard_;
+  Descriptor rung_;
+
+ public:
+  Stream stream;
+  Ringer ringer{rung_.get()};
+};
 
 // A thread that waits for a descriptor only is woken by the peer process itself.
 TEST_P(Processes, APeerOfThisHostRingsTheBell) {
   if (!processes_share_memory()) GTEST_SKIP() << "the processes share no memory";
-  std::array<int, 2> ends{};
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()), 0);
   Peer peer({"echo"});
-  Options with_bell = options();
-  with_bell.bell = ends[1];
-  Stream stream(with_bell);
-  stream.connect(peer.address(), test_timeout);
-  Ringer ringer(ends[1]);
-  stream.watch(&ringer);
+  Belled belled(options(), peer.address());
+  Stream& stream = belled.stream;
   const auto bytes = test::pattern(100);
   const auto echo = [&](const auto& await) {
     ASSERT_TRUE(stream.send(bytes, test_timeout).ok());
@@ -233,13 +265,13 @@ TEST_P(Processes, APeerOfThisHostRingsTheBell) {
     EXPECT_EQ(got, bytes);
   };
   constexpr int rounds = 100;
-  const auto hear = [&] { return await_bell(ends[0]); };
+  const auto hear = [&] { return belled.await(); };
   for (int i = 0; i < rounds; ++i) echo(hear);
   const auto bells = stream.readiness().bells;
   EXPECT_GT(bells, rounds / 2);
 
   // Nor is it rung for a watcher that looks, until it has to be woken again.
-  ringer.set_looks(true);
+  belled.ringer.set_looks(true);
   stream.look();
   const auto before_looking = stream.readiness().bells;
   for (int i = 0; i < 10; ++i) {
@@ -249,21 +281,17 @@ TEST_P(Processes, APeerOfThisHostRingsTheBell) {
     });
   }
   EXPECT_EQ(stream.readiness().bells, before_looking);
-  ringer.set_looks(false);
+  belled.ringer.set_looks(false);
   EXPECT_TRUE(stream.report_again());
-  std::array<char, 64> ignored{};
-  while (read(ends[0], ignored.data(), ignored.size()) > 0) continue;
+  while (belled.take()) continue;
   echo(hear);
   EXPECT_GT(stream.readiness().bells, before_looking);
 
   // Without a watcher the bell is not rung any more.
-  stream.unwatch(&ringer);
+  stream.unwatch(&belled.ringer);
   const auto before = stream.readiness().bells;
   for (int i = 0; i < 10; ++i) echo([] { return true; });
   EXPECT_EQ(stream.readiness().bells, before);
-  stream.close(test_timeout);
-  close(ends[0]);
-  close(ends[1]);
 }
 
 // As a peer that was stopped when it had published bytes, and goes on now: this side has received
@@ -287,36 +315,29 @@ bool ring_late(int bell) {
 // That request is answered without bytes, so it has to be made again.
 TEST_P(Processes, ABellThatAnnouncesNothingIsAskedForAgain) {
   if (!processes_share_memory()) GTEST_SKIP() << "the processes share no memory";
-  std::array<int, 2> ends{};
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()), 0);
   Peer peer({"echo"});
-  Options with_bell = options();
-  with_bell.bell = ends[1];
-  Stream stream(with_bell);
-  stream.connect(peer.address(), test_timeout);
-  Ringer ringer(ends[1]);
-  stream.watch(&ringer);
+  Belled belled(options(), peer.address());
+  Stream& stream = belled.stream;
   const auto bytes = test::pattern(100);
-  for (int i = 0; i < 20; ++i) {
+  int late = 0;
+  // Messages carry the first bytes, and the peer answers them by messages.
+  for (int i = 0; i < 1000 && late < 10; ++i) {
     ASSERT_TRUE(stream.send(bytes, test_timeout).ok());
     std::vector<std::byte> got(bytes.size());
     for (std::size_t done = 0; done < got.size();) {
-      ASSERT_TRUE(await_bell(ends[0])) << i;
+      ASSERT_TRUE(belled.await()) << i;
       done += stream.receive(std::span(got).subspan(done), Deadline::now()).bytes;
     }
     ASSERT_EQ(got, bytes);
-    // Messages carry the first bytes, and the peer answers them by messages.
-    if (!ring_late(ends[1])) continue;
-    ASSERT_TRUE(await_bell(ends[0]));
+    if (!ring_late(belled.rung())) continue;
+    ++late;
+    ASSERT_TRUE(belled.await());
     std::byte none{};
     const auto outcome = stream.receive(std::span(&none, 1), Deadline::now());
     ASSERT_EQ(outcome.status, TransferStatus::would_block);
   }
-  EXPECT_GT(stream.readiness().bells, 10);
-  stream.unwatch(&ringer);
-  stream.close(test_timeout);
-  close(ends[0]);
-  close(ends[1]);
+  EXPECT_EQ(late, 10);
+  EXPECT_GE(stream.readiness().bells, 10);
 }
 
 // Over TCP: between processes of one host, a write needs no answer of the peer's process.

@@ -10,8 +10,6 @@
 namespace weft::device {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // Of a message over TCP, with an answer by the device.
 constexpr std::chrono::microseconds longest_handling{60};
 
@@ -37,40 +35,54 @@ void ChannelWait::begin_at(CompletionChannel& channel, Engine& engine) {
   channel_ = &channel;
   engine_ = &engine;
   looked_ = false;
-  if (lead_rule_.allows()) waiter_.emplace(engine.wait_leader());
+  if (!learn_handlers().mixed() && lead_rule_.allows()) waiter_.emplace(engine.wait_leader());
   entries_ = {{{.fd = channel.verbs()->fd, .events = POLLIN, .revents = 0},
                {.fd = engine.wait_loop().descriptor(), .events = POLLIN, .revents = 0}}};
   if (leads()) engine.end_steady_polling();
+}
+
+// Programs install handlers rarely, and to look at all takes as long as a short wait.
+const SignalHandlers& ChannelWait::learn_handlers() {
+  constexpr std::uint64_t valid_ns = 10'000'000;
+  const std::uint64_t now_ns = sys::now_ns();
+  if (now_ns - handlers_ns_ > valid_ns) {
+    handlers_ = handlers_of_thread();
+    handlers_ns_ = now_ns;
+  }
+  return handlers_;
 }
 
 // Nothing in this frame needs a destructor, because the thread may be cancelled here.
 int ChannelWait::await() {
   while (true) {
     const Found found = look_or_end();
-    if (found == Found::token) return 0;
+    if (found != Found::nothing) return found == Found::token ? 0 : EINTR;
     ChannelWait& wait = of_thread();
     const bool leads = wait.leads();
-    int failed = EINTR;
-    if (found == Found::nothing) {
-      failed = leads ? sys::await_ready(wait.entries_, wait.until_ns_)
-                     : sys::await_token(wait.entries_.front().fd);
-    }
-    // poll(2) ends by each signal handler, and read(2) not by those with SA_RESTART: signal(7).
-    const bool goes_on = failed == 0 ? leads : failed == EINTR && sys::handlers_restart_calls();
-    if (goes_on) continue;
+    const int failed = leads ? sys::await_ready(wait.entries_, wait.until_ns_)
+                             : sys::await_token(wait.entries_.front().fd);
+    if (leads && (failed == 0 || (failed == EINTR && wait.goes_on_after_signal()))) continue;
     end_of_thread();
     return failed;
   }
 }
 
-// Peers and other threads rely on the thread while it looks. A signal that came meanwhile ends the
-// wait as one that comes while it sleeps.
+// poll(2) ends behind each handler: this says whether read(2) would have gone on. A handler may
+// have been there for one signal only (SA_RESETHAND).
+bool ChannelWait::goes_on_after_signal() const {
+  return !handlers_.interrupt && !handlers_of_thread().interrupt;
+}
+
+// Peers and other threads rely on the thread while it looks. A signal that comes meanwhile counts
+// as one that comes while it sleeps.
 ChannelWait::Found ChannelWait::look_or_end() noexcept {
   const Undisturbed undisturbed;
   ChannelWait& wait = of_thread();
-  if (!wait.look()) return undisturbed.holds_back_signals() ? Found::signal : Found::nothing;
-  wait.end();
-  return Found::token;
+  const Found found = wait.look()                             ? Found::token
+                      : undisturbed.holds_back_interruption() ? Found::signal
+                                                              : Found::nothing;
+  if (found != Found::nothing) wait.end();
+  return found;
 }
 
 void ChannelWait::end_of_thread() noexcept {
@@ -83,8 +95,10 @@ bool ChannelWait::look() {
   while (true) {
     if (leads()) serve();
     if (channel_->take_token()) return true;
-    if (!std::exchange(looked_, true) && look_for_a_moment()) return true;
+    if (!std::exchange(looked_, true) && look_briefly()) return true;
     if (leads()) {
+      // serve() asks who has polled since now.
+      (void)engine_->take_polled();
       until_ns_ = engine_->wait_loop().run_timers();
     } else {
       // The progress thread must leave nothing to this one.
@@ -105,39 +119,23 @@ void ChannelWait::serve() {
   if (disturbs || (entries_.front().revents & POLLNVAL) != 0) waiter_.reset();
 }
 
-bool ChannelWait::look_for_a_moment() {
+bool ChannelWait::look_briefly() {
   if (!rule_.allows() || !channel_->begin_look()) return false;
-  const bool found = look_repeatedly();
+  constexpr int looks = 4;
+  const auto outcome = look_for_a_moment(
+      [this] {
+        bool found = false;
+        for (int i = 0; i < looks && !found; ++i) {
+          channel_->look();
+          found = channel_->has_event();
+        }
+        return found && channel_->take_token();
+      },
+      longest_handling);
+  rule_.learn(outcome);
   // What arrives from now on wakes this process again, and what has come by now is found here.
   channel_->end_look();
-  (void)engine_->take_polled();
-  return found || channel_->take_token();
-}
-
-bool ChannelWait::look_repeatedly() {
-  constexpr int looks = 4;
-  const auto start = Clock::now();
-  auto last = start;
-  auto yielded = start;
-  while (true) {
-    bool found = false;
-    for (int i = 0; i < looks && !found; ++i) {
-      channel_->look();
-      found = channel_->has_event();
-    }
-    const auto now = Clock::now();
-    found = found && channel_->take_token();
-    // What came is handled meanwhile, which may send over TCP.
-    const bool disturbed = now - last > (found ? longest_handling : SpinRule::disturbance);
-    if (found || disturbed || now - start >= SpinRule::longest) {
-      disturbed ? rule_.learn_disturbed() : rule_.learn(found);
-      return found;
-    }
-    last = now;
-    if (now - yielded < SpinRule::turn) continue;
-    sys::yield();
-    yielded = now;
-  }
+  return outcome.found || channel_->take_token();
 }
 
 void ChannelWait::end() {

@@ -4,7 +4,8 @@
 // Otherwise each event would wake two threads: the progress thread, which takes the data, and the
 // one that waits. And where the event comes soon, as in programs that ask and answer, the thread
 // does not sleep at all: it drives the queue pairs for a moment first (SpinRule). Then it sleeps in
-// place of the progress thread (WaitLeader), unless another thread of the program does so already.
+// place of the progress thread (WaitLeader), unless another thread of the program does so already,
+// or it could not tell which signals end a read(2): see SignalHandlers.
 //
 // The thread may be cancelled while it sleeps, and its frames have no destructors. So its wait
 // belongs to the thread, and ends with it.
@@ -16,6 +17,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "base/signal_handlers.h"
 #include "base/spin_rule.h"
 #include "base/wait_leader.h"
 #include "device/completion/completion_channel.h"
@@ -36,21 +38,24 @@ class ChannelWait {
   [[nodiscard]] static int await();
 
  private:
-  // What a look has found.
   enum class Found : std::uint8_t { token, signal, nothing };
 
   [[nodiscard]] static ChannelWait& of_thread();
+  // Ends the wait, unless there is nothing.
   [[nodiscard]] static Found look_or_end() noexcept;
   static void end_of_thread() noexcept;
 
   [[nodiscard]] bool leads() const { return waiter_ && waiter_->leads(); }
   void begin_at(CompletionChannel& channel, Engine& engine);
   [[nodiscard]] bool look();
-  [[nodiscard]] bool look_for_a_moment();
-  [[nodiscard]] bool look_repeatedly();
+  [[nodiscard]] bool look_briefly();
+  [[nodiscard]] const SignalHandlers& learn_handlers();
+  [[nodiscard]] bool goes_on_after_signal() const;
   void serve();
   void end();
 
+  SignalHandlers handlers_;               // as they were at handlers_ns_
+  std::uint64_t handlers_ns_ = 0;         // of sys::now_ns()
   SpinRule rule_{2};                      // whether to look
   SpinRule lead_rule_{2};                 // whether to lead
   bool looked_ = false;                   // in this wait

@@ -7,6 +7,7 @@
 #include "device/system.h"
 
 namespace weft::device {
+
 CompletionChannel::CompletionChannel(ibv_context* context) {
   channel_.context = context;
   channel_.fd = events_.fd();

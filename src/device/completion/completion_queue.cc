@@ -521,20 +521,23 @@ void CompletionQueue::prepare_members(bool solicited_only) {
   for (const auto& member : members_) member->expect_event(solicited_only);
 }
 
+// Takes the lock of each queue pair, as end_look() does, so it is not for thousands of them.
 bool CompletionQueue::begin_look() {
   if (!is_armed()) return false;
   const std::lock_guard lock(members_mutex_);
+  if (members_.size() > limits::looks_of_a_poll) return false;
+  looks_.before_sleep = true;
   for (const auto& member : members_) member->begin_look();
   return true;
 }
 
-// A queue that is not armed raises no event.
+// A queue that is not armed any more raises no event.
 void CompletionQueue::look() {
-  if (is_armed()) drive(nullptr);
+  if (looks_.before_sleep && is_armed()) drive(nullptr);
 }
 
-// Armed or not: it may have been armed when the look began.
 void CompletionQueue::end_look() {
+  if (!std::exchange(looks_.before_sleep, false)) return;
   const std::lock_guard lock(members_mutex_);
   for (const auto& member : members_) member->end_look();
 }

@@ -133,7 +133,8 @@ class CompletionQueue : public KeptMemory {
   int poll(int entries, ibv_wc* completions, ReceivePlace* place = nullptr);
   int request_notification(bool solicited_only);
   // A thread that waits for an event of this queue drives its queue pairs by look() for a moment,
-  // if the queue is armed, which begin_look() returns: then nothing has to wake this process.
+  // so that nothing has to wake this process. begin_look() returns whether that is so: the queue is
+  // armed, and has few queue pairs. Called by one thread at a time.
   [[nodiscard]] bool begin_look();
   void look();
   void end_look();
@@ -245,6 +246,7 @@ class CompletionQueue : public KeptMemory {
     std::uint32_t count = 0;
     std::uint64_t others_due_ns = 0;   // see drive_others()
     std::uint32_t steady_polling = 0;  // Engine::steady_polling() that the members know of
+    bool before_sleep = false;         // from begin_look() to end_look(), of that thread alone
     // Successes that deliver() has put into arrays, which are in no other counter.
     std::atomic<std::uint64_t> delivered{0};
   };

@@ -117,10 +117,7 @@ void StreamCarrier::receives_posted(QueuePairLock& lock) {
 void StreamCarrier::drive(Occasion occasion, QueuePairLock& lock) {
   switch (occasion) {
     case Occasion::ready:
-      if (receive_available() >= bulk_bytes) {
-        driver_.engine.expect_more();
-        driver_.engine.note_bulk();
-      }
+      if (receive_available() >= bulk_bytes) driver_.engine.expect_more();
       connection_.rest();
       return StreamCarrier::advance(lock);
     case Occasion::polled:
