@@ -74,9 +74,6 @@ class Manager {
   rdma_event_channel* create_event_channel();
   void destroy_event_channel(rdma_event_channel* channel);
   int get_cm_event(rdma_event_channel* channel, rdma_cm_event** event);
-  // Takes the event for a token from device::sys::await_token(channel->fd), for a caller that waits
-  // itself. False where the event was withdrawn meanwhile: wait again.
-  bool take_cm_event(rdma_event_channel* channel, rdma_cm_event** event);
   int ack_cm_event(rdma_cm_event* event);
 
   // Identifiers.
@@ -140,7 +137,8 @@ class Manager {
 
  private:
   [[nodiscard]] const std::shared_ptr<Registry>& registry_of(const Channel& channel) const;
-  int await_cm_event(rdma_event_channel* channel, rdma_cm_event** event);
+  int await_cm_event(Channel& channel, rdma_cm_event** event);
+  bool take_cm_event(Channel& channel, rdma_cm_event** event);
 
   int complete(rdma_cm_id* id);
   int refuse(rdma_cm_event* request, int reason);

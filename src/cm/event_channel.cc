@@ -23,23 +23,46 @@ void Event::set_private_data(Bytes bytes, std::size_t least) {
   event.param.conn.private_data_len = static_cast<std::uint8_t>(size);
 }
 
+Channel::Channel(std::shared_ptr<Registry> registry) : registry_(std::move(registry)) {
+  handle_->channel.fd = events_.fd();
+  handle_->owner = this;
+}
+
+Channel::~Channel() {
+  handle_->owner = nullptr;
+  Handle::keep_for_a_while(std::move(handle_));
+}
+
+// There is no lock, because another thread could hold it at a fork.
+void Channel::Handle::keep_for_a_while(std::unique_ptr<Handle> handle) {
+  constexpr std::size_t kept = 16;
+  static std::array<std::atomic<Handle*>, kept> last{};
+  static std::atomic<std::size_t> next{0};
+  delete last[next++ % kept].exchange(handle.release());
+}
+
 std::shared_ptr<Channel> Channel::create(std::shared_ptr<Registry> registry) {
   auto made = std::make_shared<Channel>(std::move(registry));
-  if (made->handle_.channel.fd >= 0) return made;
+  if (made->handle()->fd >= 0) return made;
   errno = EMFILE;
   return nullptr;
 }
 
-void Channel::begin_reading() {
+// Either this thread sees that the channel is destroyed, or retire() sees that the thread reads.
+Channel* Channel::begin_reading(rdma_event_channel* channel) {
+  Handle* const handle = Handle::of(channel);
   // The thread is stored before it is counted, because is_being_read() looks at the count first.
-  last_reader_ = device::sys::thread_id();
-  ++readers_;
+  handle->last_reader = device::sys::thread_id();
+  ++handle->readers;
+  Channel* const read = handle->owner;
+  if (!read) --handle->readers;
+  return read;
 }
 
 // A thread that was cancelled stays in the count, so the count alone does not show that a thread
 // waits.
 bool Channel::is_being_read() const {
-  return readers_ > 0 && device::sys::is_alive(last_reader_);
+  return handle_->readers > 0 && device::sys::is_alive(handle_->last_reader);
 }
 
 // Waits for at most looks · pause_us, as there may be no such thread. The caller itself may be the
@@ -47,10 +70,10 @@ bool Channel::is_being_read() const {
 void Channel::await_reader() const {
   constexpr unsigned looks = 500;
   constexpr unsigned pause_us = 100;
-  const int reader = last_reader_;
+  const int reader = handle_->last_reader;
   if (reader == 0 || reader == device::sys::thread_id()) return;
-  if (device::sys::nonblocking(handle_.channel.fd)) return;
-  for (unsigned i = 0; i < looks && readers_ == 0 && device::sys::is_alive(reader); ++i) {
+  if (device::sys::nonblocking(handle_->channel.fd)) return;
+  for (unsigned i = 0; i < looks && handle_->readers == 0 && device::sys::is_alive(reader); ++i) {
     device::sys::sleep_us(pause_us);
   }
 }

@@ -45,13 +45,15 @@ class Channel : public std::enable_shared_from_this<Channel> {
  public:
   // For ids of this registry. Null with errno set where no descriptor is left.
   [[nodiscard]] static std::shared_ptr<Channel> create(std::shared_ptr<Registry> registry);
-  explicit Channel(std::shared_ptr<Registry> registry) : registry_(std::move(registry)) {
-    handle_.channel.fd = events_.fd();
-  }
+  explicit Channel(std::shared_ptr<Registry> registry);
+  ~Channel();
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
 
-  [[nodiscard]] rdma_event_channel* handle() { return &handle_.channel; }
+  [[nodiscard]] rdma_event_channel* handle() { return &handle_->channel; }
+  // Null for a channel that was destroyed.
   [[nodiscard]] static Channel* of(rdma_event_channel* channel) {
-    return reinterpret_cast<Handle*>(channel)->owner;
+    return Handle::of(channel)->owner;
   }
 
   [[nodiscard]] const std::shared_ptr<Registry>& registry() const { return registry_; }
@@ -63,10 +65,14 @@ class Channel : public std::enable_shared_from_this<Channel> {
   // Takes back the events of `owner` that are not delivered yet, in order.
   [[nodiscard]] std::vector<std::unique_ptr<Event>> withdraw(const Identifier* owner);
 
-  // Called around rdma_get_cm_event(3). A thread that is cancelled in it never calls end_reading();
-  // it must not unwind through destructors.
-  void begin_reading();
-  void end_reading() { --readers_; }
+  // Called around rdma_get_cm_event(3). Null where the channel is destroyed: a thread that a
+  // program (rping) has only just started may come after the program has failed and destroyed the
+  // channel. A thread that is cancelled never calls end_reading(); it must not unwind through
+  // destructors.
+  [[nodiscard]] static Channel* begin_reading(rdma_event_channel* channel);
+  static void end_reading(rdma_event_channel* channel) { --Handle::of(channel)->readers; }
+  // The program destroys the channel: from now on of() and begin_reading() return null.
+  void retire() { handle_->owner = nullptr; }
   // A thread is waiting for events. The channel must live until it stops, even if the program has
   // destroyed it: the thread then waits for ever, as with a kernel device, and its descriptor is
   // not reused for something else.
@@ -88,16 +94,22 @@ class Channel : public std::enable_shared_from_this<Channel> {
   [[nodiscard]] bool abandoned() const { return abandoned_; }
 
  private:
+  // What the program knows of a channel. The last ones live on for a while after their channels.
   struct Handle {
     rdma_event_channel channel{};
-    Channel* owner = nullptr;
+    std::atomic<Channel*> owner{nullptr};
+    std::atomic<int> readers{0};
+    std::atomic<int> last_reader{0};  // thread id; 0: none yet
+
+    [[nodiscard]] static Handle* of(rdma_event_channel* channel) {
+      return reinterpret_cast<Handle*>(channel);
+    }
+    static void keep_for_a_while(std::unique_ptr<Handle> handle);
   };
 
   const std::shared_ptr<Registry> registry_;
   bool abandoned_ = false;
-  std::atomic<int> readers_{0};
-  std::atomic<int> last_reader_{0};  // thread id; 0: none yet
-  Handle handle_{.channel = {}, .owner = this};
+  std::unique_ptr<Handle> handle_ = std::make_unique<Handle>();
   device::EventQueue<std::unique_ptr<Event>> events_;
   std::mutex waited_mutex_;                            // of changes of what follows
   std::atomic<device::ProcessPair*> waited_{nullptr};  // begin_pair_wait()

@@ -91,33 +91,34 @@ void Manager::destroy_event_channel(rdma_event_channel* channel) {
 // A thread may be cancelled in await_cm_event(), so nothing in this frame has a destructor.
 int Manager::get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
   if (!channel || !event) return answer(EINVAL);
-  Channel& read = *Channel::of(channel);
-  read.begin_reading();
-  const int failed = await_cm_event(channel, event);
-  read.end_reading();
+  Channel* const read = Channel::begin_reading(channel);
+  if (!read) return answer(EBADF);
+  const int failed = await_cm_event(*read, event);
+  Channel::end_reading(channel);
   return failed == 0 ? 0 : answer(failed);
 }
 
 // A token may belong to an event that was withdrawn, so it waits again. 0 or an errno value.
-int Manager::await_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
+int Manager::await_cm_event(Channel& channel, rdma_cm_event** event) {
+  const int fd = channel.handle()->fd;
   while (true) {
-    Channel& read = *Channel::of(channel);
-    device::Context* const context = registry_of(read)->opened();
+    device::Context* const context = registry_of(channel)->opened();
     int failed = 0;
-    if (context && PairWait::begin(read, *context)) {
+    if (context && PairWait::begin(channel, *context)) {
       failed = PairWait::await();
     } else {
-      if (context) prepare_to_wait(context->engine(), channel->fd);
-      failed = device::sys::await_token(channel->fd);
+      if (context) prepare_to_wait(context->engine(), fd);
+      failed = device::sys::await_token(fd);
     }
     if (failed != 0) return failed;
     if (take_cm_event(channel, event)) return 0;
   }
 }
 
+// Takes the event for a token of the descriptor. False where the event was withdrawn meanwhile.
 // From here on the program owns the id of a connection request, so it is registered like others.
-bool Manager::take_cm_event(rdma_event_channel* handle, rdma_cm_event** event) {
-  const auto channel = Channel::of(handle)->shared_from_this();
+bool Manager::take_cm_event(Channel& read, rdma_cm_event** event) {
+  const auto channel = read.shared_from_this();
   std::unique_ptr<Event> taken = channel->take();
   if (!taken) return false;
   if (taken->request) {

@@ -124,6 +124,7 @@ void Registry::remove(Channel* channel) {
   const std::lock_guard lock(mutex_);
   const auto found = channels_.find(channel);
   if (found == channels_.end()) return;
+  channel->retire();
   last.swap(still_read_);
   last.push_back(std::move(found->second));
   channels_.erase(found);

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <future>
 #include <thread>
 
@@ -81,6 +82,32 @@ TEST_F(EventChannel, ToDestroyItWaitsForWhoIsOnTheWayBackToIt) {
     // On a busy machine the reader may be late for the remaining events.
     EXPECT_TRUE(back.exchange(true) || std::chrono::steady_clock::now() - start >= patience);
     pthread_cancel(reader.native_handle());  // there will be no event
+    reader.join();
+  }
+}
+
+// rping starts its event thread before it binds its address, and ends where that fails.
+TEST_F(EventChannel, AThreadThatComesAfterTheEndGetsAnError) {
+  rdma_event_channel* const channel = manager_->create_event_channel();
+  manager_->destroy_event_channel(channel);
+  rdma_cm_event* event = nullptr;
+  EXPECT_EQ(manager_->get_cm_event(channel, &event), -1);
+  EXPECT_EQ(errno, EBADF);
+}
+
+TEST_F(EventChannel, AThreadMayComeWhileItIsDestroyed) {
+  for (int round = 0; round < 300; ++round) {
+    rdma_event_channel* const channel = manager_->create_event_channel();
+    make_nonblocking(channel);
+    std::atomic<bool> comes = false;
+    std::thread reader([&] {
+      comes = true;
+      rdma_cm_event* event = nullptr;
+      EXPECT_EQ(manager_->get_cm_event(channel, &event), -1);
+      EXPECT_TRUE(errno == EAGAIN || errno == EBADF) << std::strerror(errno);
+    });
+    while (!comes) std::this_thread::yield();
+    manager_->destroy_event_channel(channel);
     reader.join();
   }
 }
