@@ -372,18 +372,18 @@ std::size_t Context::queue_pair_count() {
 // Returns a copy, so that the caller can take queue pair locks without holding mutex_.
 std::vector<std::shared_ptr<QueuePair>> Context::queue_pairs() {
   const std::lock_guard lock(mutex_);
-  return queue_pairs_;
+  return queue_pairs_.objects();
 }
 
 void Context::add(const std::shared_ptr<QueuePair>& queue_pair) {
   const std::lock_guard lock(mutex_);
-  queue_pairs_.push_back(queue_pair);
+  queue_pairs_.add(queue_pair);
   by_number_.insert_or_assign(queue_pair->verbs()->qp_num, queue_pair);
 }
 
 void Context::remove(const QueuePair* queue_pair) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(queue_pairs_, [&](const auto& entry) { return entry.get() == queue_pair; });
+  queue_pairs_.remove(queue_pair);
   const auto named = by_number_.find(const_cast<QueuePair*>(queue_pair)->verbs()->qp_num);
   // The number may belong to a newer queue pair already.
   if (named != by_number_.end() && named->second.get() == queue_pair) by_number_.erase(named);

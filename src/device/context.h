@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/kept_memory.h"
+#include "base/shared_set.h"
 #include "device/completion/event_queue.h"
 #include "device/device.h"
 #include "device/memory/context_sharing.h"
@@ -152,7 +153,7 @@ class Context : public KeptMemory {
   std::vector<Delivered> delivered_;
 
   std::mutex mutex_;
-  std::vector<std::shared_ptr<QueuePair>> queue_pairs_;
+  SharedSet<QueuePair> queue_pairs_;
   // The same by number, because strangers ask for numbers.
   std::unordered_map<std::uint32_t, std::shared_ptr<QueuePair>> by_number_;
 };

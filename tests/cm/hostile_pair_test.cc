@@ -8,9 +8,12 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "cm/hostile_fixture.h"
 
@@ -207,6 +210,34 @@ TEST_F(HostilePair, APeerThatDoesNotReadIsRefusedWhereNoDescriptorIsLeft) {
   }
   EXPECT_EQ(last->header.answer, Answer::refused);
   EXPECT_TRUE(last->files.empty());
+  expect_service();
+}
+
+// More than its socket has room for. TCP would have no use: it is the same process that must
+// answer.
+TEST_F(HostilePair, RequestsWaitForAPeerThatDoesNotRead) {
+  constexpr std::size_t many = 500;
+  std::optional end = HostileEnd::that_serves(*device_, address());
+  std::vector<rdma_cm_id*> clients;
+  for (std::size_t i = 0; i < many; ++i) {
+    clients.push_back(make_client(active_, listener_));
+    auto attributes = queue_pair_attributes();
+    // One queue for all, so that few descriptors are needed.
+    attributes.send_cq = attributes.recv_cq = clients.front()->send_cq;
+    ASSERT_EQ(manager_->create_qp(clients.back(), nullptr, &attributes), 0) << strerror(errno);
+    rdma_conn_param parameters{};
+    ASSERT_EQ(manager_->connect(clients.back(), &parameters), 0);
+  }
+  std::set<std::uint32_t> numbers;
+  for (std::size_t i = 0; i < many; ++i) {
+    const auto request = end->await();
+    ASSERT_TRUE(request) << i;
+    EXPECT_EQ(request->header.kind, Kind::connect);
+    numbers.insert(request->header.number);
+  }
+  EXPECT_EQ(numbers.size(), many);
+  for (; !clients.empty(); clients.pop_back()) destroy(clients.back());
+  end.reset();
   expect_service();
 }
 

@@ -498,7 +498,12 @@ void CompletionQueue::abandon_after_fork() {
     count_ = 0;
     std::construct_at(&mutex_);
   }
-  std::construct_at(&members_mutex_);
+  if (members_mutex_.try_lock()) {
+    members_mutex_.unlock();
+  } else {
+    std::construct_at(&members_);
+    std::construct_at(&members_mutex_);
+  }
 }
 
 std::uint64_t CompletionQueue::forget(std::uint32_t queue_pair_number) {
@@ -545,15 +550,12 @@ void CompletionQueue::end_look() {
 // A queue pair may use the same queue for sends and receives; it is driven once.
 void CompletionQueue::attach(const std::shared_ptr<Driven>& member) {
   const std::lock_guard lock(members_mutex_);
-  if (std::find(members_.begin(), members_.end(), member) == members_.end()) {
-    members_.push_back(member);
-    looks_.steady_polling = 0;
-  }
+  if (members_.add(member)) looks_.steady_polling = 0;
 }
 
 void CompletionQueue::detach(const Driven* member) {
   const std::lock_guard lock(members_mutex_);
-  std::erase_if(members_, [&](const auto& one) { return one.get() == member; });
+  members_.remove(member);
 }
 
 bool CompletionQueue::in_use() const {

@@ -14,6 +14,7 @@
 #include "base/kept_memory.h"
 #include "base/quick_mutex.h"
 #include "base/receive_place.h"
+#include "base/shared_set.h"
 #include "device/adapter.h"
 #include "device/completion/completion_channel.h"
 #include "device/completion/event_moderation.h"
@@ -302,7 +303,7 @@ class CompletionQueue : public KeptMemory {
   CompletionStamp current_stamp_;
 
   mutable QuickMutex members_mutex_;
-  std::vector<std::shared_ptr<Driven>> members_;
+  SharedSet<Driven> members_;
   Looks looks_;
 };
 

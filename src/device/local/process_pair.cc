@@ -25,8 +25,6 @@ using pair_message::Kind;
 
 constexpr std::uint32_t most_receives = 1U << 14;
 constexpr std::uint32_t most_in_a_file = 64;
-// Messages that the peer has no room for. Beyond that a new connection uses TCP.
-constexpr std::size_t most_outgoing = 64;
 // Inboxes that are looked at before a new one is made.
 constexpr int looks_at_leaving = 8;
 constexpr std::size_t most_contexts = 16;
@@ -256,7 +254,7 @@ PairEnd ProcessPair::dial(const Request& request, std::weak_ptr<Pollable> target
   PairEnd end;
   if (!same_user() || !request.terms.context->open_grants()) return end;
   const std::lock_guard lock(mutex_);
-  if (gone() || outgoing_.size() >= most_outgoing) return end;
+  if (gone() || outgoing_.size() >= PairBells::most_connections) return end;
   InboxPlace own = take_inbox(request.terms.receives);
   if (!own.valid()) return end;
   const auto number = take_number();
