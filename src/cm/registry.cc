@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <map>
 #include <new>
 
@@ -33,9 +34,12 @@ void Registry::close() {
   for (const auto& [number, identifier] : ordered) identifier->shut();
   ordered.clear();
   identifiers.clear();
+  // Destroyed after the lock is released. A channel keeps this object.
+  std::vector<std::shared_ptr<Channel>> unread;
   // A thread that looks an address up may keep an id, and with it this object, for longer than the
   // device exists.
   const std::lock_guard lock(mutex_);
+  unread = take_unread();
   xrc_domains_.clear();
   domain_.reset();
 }
@@ -120,18 +124,24 @@ void Registry::add(const std::shared_ptr<Channel>& channel) {
 void Registry::remove(Channel* channel) {
   // Destroyed after the lock is released: events on the channels may hold the last reference to
   // ids.
-  std::vector<std::shared_ptr<Channel>> last;
+  std::vector<std::shared_ptr<Channel>> unread;
   const std::lock_guard lock(mutex_);
   const auto found = channels_.find(channel);
   if (found == channels_.end()) return;
   channel->retire();
-  last.swap(still_read_);
-  last.push_back(std::move(found->second));
+  still_read_.push_back(std::move(found->second));
   channels_.erase(found);
-  const auto read =
-      std::partition(last.begin(), last.end(), [](const auto& it) { return !it->is_being_read(); });
-  still_read_.assign(read, last.end());
-  last.erase(read, last.end());
+  unread = take_unread();
+}
+
+// With the lock: the destroyed channels without a waiting thread.
+std::vector<std::shared_ptr<Channel>> Registry::take_unread() {
+  const auto unread = std::partition(still_read_.begin(), still_read_.end(),
+                                     [](const auto& it) { return it->is_being_read(); });
+  std::vector<std::shared_ptr<Channel>> taken(std::make_move_iterator(unread),
+                                              std::make_move_iterator(still_read_.end()));
+  still_read_.erase(unread, still_read_.end());
+  return taken;
 }
 
 void Registry::add(const std::shared_ptr<Identifier>& identifier) {

@@ -74,6 +74,8 @@ class Registry {
   void abandon_after_fork();
 
  private:
+  [[nodiscard]] std::vector<std::shared_ptr<Channel>> take_unread();
+
   std::function<device::Context*()> open_;
   Options options_;
   LiveCounters counters_;

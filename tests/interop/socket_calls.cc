@@ -54,6 +54,29 @@ void options() {
   tell("TCP_INFO state", info.tcpi_state);
 }
 
+bool is_socket(int fd) {
+  struct stat status {};
+  struct statx extended {};
+  return fstat(fd, &status) == 0 && statx(fd, "", AT_EMPTY_PATH, STATX_TYPE, &extended) == 0 &&
+         S_ISSOCK(status.st_mode) && S_ISSOCK(extended.stx_mode);
+}
+
+void files() {
+  sockaddr_in address{};
+  const int listener = listen_anywhere(address);
+  tell("a listener is a socket", is_socket(listener));
+  const int copy = dup(listener);
+  tell("a copy of a listener is a socket", is_socket(copy));
+  const int fresh = socket(AF_INET, SOCK_STREAM, 0);
+  tell("a new socket is a socket", is_socket(fresh));
+  const Pair pair;
+  tell("a connection is a socket", is_socket(pair.here) && is_socket(pair.there));
+  int ends[2] = {-1, -1};
+  need(pipe(ends) == 0, "pipe");
+  tell("a pipe is none", !is_socket(ends[0]));
+  for (const int fd : {listener, copy, fresh, ends[0], ends[1]}) close(fd);
+}
+
 // A listener for both families, and one for each family on the same port.
 void families() {
   sockaddr_in6 any{};
@@ -170,6 +193,7 @@ int main() {
   signal(SIGPIPE, SIG_IGN);
   names();
   options();
+  files();
   families();
   wait_for_sockets();
   pieces();
