@@ -112,6 +112,11 @@ sockaddr_storage parse_address(const std::string& text, int family) {
   return made;
 }
 
+std::string to_text(const stream::Address& address) {
+  const bool six = address.host.find(':') != std::string::npos;
+  return (six ? "[" + address.host + "]" : address.host) + ":" + std::to_string(address.port);
+}
+
 sockaddr_storage address_of(const stream::Address& peer, int family) {
   const bool six = peer.host.find(':') != std::string::npos;
   return parse_address((six ? "[" + peer.host + "]" : peer.host) + ":" + std::to_string(peer.port),

@@ -16,6 +16,8 @@ namespace weft::interpose {
 // Parses "192.0.2.1:7174" or "[::1]:7174" into the form that a socket of `family` returns: IPv4 is
 // mapped for an IPv6 socket. Any other text gives empty_address().
 [[nodiscard]] sockaddr_storage parse_address(const std::string& text, int family);
+// The text that parse_address() takes.
+[[nodiscard]] std::string to_text(const stream::Address& address);
 // The form in which a socket of `family` connects to `peer`.
 [[nodiscard]] sockaddr_storage address_of(const stream::Address& peer, int family);
 // The unspecified address and port 0.

@@ -9,6 +9,7 @@
 
 #include "interpose/accept_queue.h"
 #include "interpose/address.h"
+#include "interpose/destinations.h"
 #include "interpose/process.h"
 #include "interpose/relay.h"
 #include "interpose/relay_name.h"
@@ -22,11 +23,8 @@ namespace {
 constexpr int tcp_connect_ms = 5000;
 // Then the peer's program is taken for one that speaks plain TCP.
 constexpr std::chrono::seconds stream_answer_timeout{10};
-
-std::string text_of(const stream::Address& address) {
-  const bool six = address.host.find(':') != std::string::npos;
-  return (six ? "[" + address.host + "]" : address.host) + ":" + std::to_string(address.port);
-}
+// The same for one that seems to be such a program.
+constexpr std::chrono::seconds answer_timeout_of_plain{3};
 
 // Binds also to a port that is only in TIME_WAIT, but not to one that another socket has bound.
 // SO_REUSEADDR is therefore set for a second attempt alone, unless the program has set it.
@@ -51,7 +49,7 @@ int bind_kernel(int fd, const KernelName& name) {
 // Connects by plain TCP and waits for the outcome. Returns no descriptor if that fails.
 Descriptor connect_tcp(const stream::Address& peer) {
   const auto name =
-      parse_address(text_of(peer), peer.host.find(':') != std::string::npos ? AF_INET6 : AF_INET);
+      parse_address(to_text(peer), peer.host.find(':') != std::string::npos ? AF_INET6 : AF_INET);
   Descriptor made = move_high(
       Descriptor(next::socket(name.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
   if (!made.valid()) return {};
@@ -146,7 +144,8 @@ void Socket::start_connecting(const stream::Address& peer) {
   open_visible();
   stream::Options options = stream_options(inherited_options());
   options.bell = visible_.bell();
-  options.answer_timeout = stream_answer_timeout;
+  options.answer_timeout =
+      Destinations::instance().seems_plain(peer) ? answer_timeout_of_plain : stream_answer_timeout;
   const auto stream = std::make_shared<stream::Stream>(options);
   {
     const std::lock_guard lock(mutex_);
@@ -218,7 +217,7 @@ void Socket::resolve_failed_connect() {
   if (!plain.valid()) return fail_connect(error);
   if (tcp_fallback_allowed() && fall_back_to_tcp(peer, std::move(plain))) return;
   print_notice(
-      text_of(peer) +
+      to_text(peer) +
       " speaks plain TCP and no streams; run its program with --sockets as well, or this one "
       "with --sockets=fallback");
   fail_connect(EPROTONOSUPPORT);
@@ -248,7 +247,8 @@ bool Socket::fall_back_to_tcp(const stream::Address& peer, Descriptor plain) {
   bytes = sizeof name;
   next::getpeername(plain.get(), reinterpret_cast<sockaddr*>(&name), &bytes);
   names_.peer = name;
-  print_notice(text_of(peer) + " speaks plain TCP: connected without RDMA (--sockets=fallback)");
+  Destinations::instance().note_plain(peer);
+  print_plain(peer);
   phase_ = Phase::relayed;
   Descriptor pipe = visible_.start_relay();
   relay_fd_ = pipe.get();

@@ -15,6 +15,7 @@ constexpr Transfers least_of_stream = 128;
 constexpr unsigned brief_before_kernel = 8;
 // Beyond this number of addresses all is forgotten, and learnt again.
 constexpr std::size_t most_known = 1024;
+constexpr std::chrono::minutes plain_for{1};
 
 // False once the server has withdrawn its offer, has ended, or has listened anew.
 bool stands(const Descriptor& offer) {
@@ -55,6 +56,10 @@ Descriptor connect_to_offer(const stream::Address& peer, OfferedFor kind) {
 }
 
 }  // namespace
+
+void print_plain(const stream::Address& peer) {
+  print_notice(to_text(peer) + " speaks plain TCP: connected without RDMA (--sockets=fallback)");
+}
 
 // Never destroyed: threads of the program may close connections until the process ends.
 Destinations& Destinations::instance() {
@@ -106,6 +111,33 @@ void Destinations::note_end(const stream::Address& peer, Transfers transfers) {
   Known& there = known(peer);
   const bool brief = transfers < least_of_stream;
   there.brief_in_a_row = brief ? there.brief_in_a_row + 1 : 0;
+}
+
+void Destinations::note_plain(const stream::Address& peer) {
+  const std::lock_guard lock(mutex_);
+  known(peer).plain_until = std::chrono::steady_clock::now() + plain_for;
+}
+
+bool Destinations::is_plain(const stream::Address& peer) {
+  if (!tcp_fallback_allowed()) return false;
+  const std::lock_guard lock(mutex_);
+  const auto found = known_.find({peer.host, peer.port});
+  return found != known_.end() && std::chrono::steady_clock::now() < found->second.plain_until;
+}
+
+bool Destinations::seems_plain(const stream::Address& peer) {
+  if (is_plain(peer)) return true;
+  if (!tcp_fallback_allowed() || !may_leave_to_kernel()) return false;
+  const std::lock_guard lock(mutex_);
+  const Known& there = known(peer);
+  return !there.away && !stands(there.offer) &&
+         !connect_to_offer(peer, OfferedFor::all_connections).valid() &&
+         !connect_to_offer(peer, OfferedFor::brief_connections).valid();
+}
+
+void Destinations::forget_plain() {
+  const std::lock_guard lock(mutex_);
+  for (auto& [key, there] : known_) there.plain_until = {};
 }
 
 }  // namespace weft::interpose

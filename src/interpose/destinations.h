@@ -4,6 +4,7 @@
 // connection of the kernel; only a connection that lives on earns that back.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <map>
 #include <mutex>
@@ -19,6 +20,9 @@ namespace weft::interpose {
 // How much a connection has carried, in units of one call or 4 KiB.
 using Transfers = std::size_t;
 constexpr std::size_t bytes_of_transfer = 4096;
+
+// Tells the user on the standard error that a connection to `peer` has no streams.
+void print_plain(const stream::Address& peer);
 
 // Thread-safe.
 class Destinations {
@@ -36,6 +40,18 @@ class Destinations {
   // A connection of this process to `peer` has ended.
   void note_end(const stream::Address& peer, Transfers transfers);
 
+  // `peer` has not answered as a stream, and was connected to by the kernel's TCP
+  // (--sockets=fallback). A silent one has taken ten seconds to be known, so this is remembered for
+  // a minute.
+  void note_plain(const stream::Address& peer);
+  [[nodiscard]] bool is_plain(const stream::Address& peer);
+  // The same, or a server on this host that offers nothing, as nearly every one does that speaks
+  // streams.
+  [[nodiscard]] bool seems_plain(const stream::Address& peer);
+  // A plain connection has ended without a byte from its peer: one that speaks streams may have
+  // taken its place, and rejects clients that do not.
+  void forget_plain();
+
   // Around fork(2). Both processes rely on the same offers.
   void before_fork() { mutex_.lock(); }
   void after_fork() { mutex_.unlock(); }
@@ -44,6 +60,7 @@ class Destinations {
   struct Known {
     unsigned brief_in_a_row = 0;
     bool away = false;  // on another host, as far as the address says
+    std::chrono::steady_clock::time_point plain_until{};
     OfferedFor kind = OfferedFor::brief_connections;
     Descriptor offer;
   };

@@ -77,10 +77,12 @@ std::optional<int> connect_by_kernel(const std::shared_ptr<Socket>& socket, int 
                                      const stream::Address& peer) {
   if (!socket->may_become_kernels()) return std::nullopt;
   Destinations& destinations = Destinations::instance();
-  if (!destinations.prefers_kernel(peer)) return std::nullopt;
+  const bool plain = destinations.is_plain(peer);
+  if (!plain && !destinations.prefers_kernel(peer)) return std::nullopt;
   const int error = start_connection(fd, address_of(peer, socket->family()));
+  const bool failed = error != 0 && error != EINPROGRESS;
   // Whatever goes wrong here, the attempt by a stream finds out why, and says it.
-  if ((error != 0 && error != EINPROGRESS) || !destinations.still_offered(peer) || !send_key(fd)) {
+  if (failed || (!plain && !(destinations.still_offered(peer) && send_key(fd)))) {
     socket->open_visible();
     socket->renew_kernel_socket();
     return std::nullopt;
@@ -89,9 +91,11 @@ std::optional<int> connect_by_kernel(const std::shared_ptr<Socket>& socket, int 
   const auto index = static_cast<std::size_t>(fd);
   if (index < noted.size()) {
     noted[index] = true;
-    if (!keeps_key[index].exchange(true)) kept_keys.fetch_add(1);
+    if (!plain && !keeps_key[index].exchange(true)) kept_keys.fetch_add(1);
   }
-  if (is_verbose()) {
+  if (plain) {
+    print_plain(peer);
+  } else if (is_verbose()) {
     print_notice("connection to " + peer.host + " port " + std::to_string(peer.port) +
                  ": left to the kernel's TCP, because " + destinations.reason(peer));
   }
@@ -108,14 +112,15 @@ void note_end_of_kernel_connection(int fd) {
   sockaddr_storage name{};
   socklen_t name_bytes = sizeof name;
   auto* address = reinterpret_cast<sockaddr*>(&name);
-  if (next::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0 ||
-      next::getpeername(fd, address, &name_bytes) != 0) {
-    return;
-  }
+  if (next::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return;
+  Destinations& destinations = Destinations::instance();
+  if (info.tcpi_data_segs_in == 0) destinations.forget_plain();
+  // One that the peer has reset has no name any more.
+  if (next::getpeername(fd, address, &name_bytes) != 0) return;
   const std::size_t carried = info.tcpi_bytes_acked + info.tcpi_bytes_received;
   const Transfers transfers =
       info.tcpi_data_segs_in + info.tcpi_data_segs_out + carried / bytes_of_transfer;
-  Destinations::instance().note_end(to_address(address, name_bytes, false), transfers);
+  destinations.note_end(to_address(address, name_bytes, false), transfers);
 }
 
 }  // namespace weft::interpose

@@ -7,7 +7,9 @@ import os
 import random
 import re
 import signal
+import socket
 import subprocess
+import threading
 import time
 
 import cases
@@ -105,6 +107,68 @@ def nc_fallback(stage):
     server.expect("hello$")
     client.end_input()
     client.signal(signal.SIGTERM)
+
+
+class _PlainServer:
+    """Answers each client once, except one that says "quiet". Notes what each says first."""
+
+    def __init__(self):
+        self.heard = []
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self):
+        while True:
+            client, _ = self._socket.accept()
+            with client:
+                said = client.recv(64)
+                word = "MPA" if said.startswith(b"MPA ID Req") else said.decode()
+                if self.heard[-1:] != [word]:  # a stream tries several forms of its request
+                    self.heard.append(word)
+                if word != "quiet":
+                    client.sendall(b"fine")
+
+
+_ASK_IN_TURN = """
+import socket, sys
+for word in sys.argv[2:]:
+    with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as server:
+        server.sendall(word.encode())
+        print(word, server.recv(64).decode() or "nothing", flush=True)
+"""
+
+
+@cases.case("sockets.remembers_plain")
+def remembers_plain(stage):
+    """A plain server is not asked for a stream again, until it leaves a client without an answer:
+    then one that speaks streams may have taken its place."""
+    server = _PlainServer()
+    client = stage.start("client", "python3", "-c", _ASK_IN_TURN, server.port,
+                         "one", "two", "quiet", "three", "four", options=FALLBACK)
+    client.finish()
+    answers = ["one fine", "two fine", "quiet nothing", "three fine", "four fine"]
+    need(said_by(client) == answers, f"the client has got {said_by(client)}")
+    expected = ["MPA", "one", "two", "quiet", "MPA", "three", "four"]
+    need(server.heard == expected, f"the server has heard {server.heard}")
+
+
+@cases.case("sockets.silent_plain")
+def silent_plain(stage):
+    """A plain server on this host that waits for more than an MPA request does not keep the client
+    for long."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        client = stage.start("client", "python3", "-c", _ASK_IN_TURN, port, "one", options=FALLBACK)
+        with server.accept()[0]:  # not answered
+            begin = time.monotonic()
+            plain = server.accept()[0]
+            taken = time.monotonic() - begin
+        with plain:
+            need(plain.recv(64) == b"one", "the client has not connected by TCP")
+            plain.sendall(b"fine")
+        client.finish()
+    need(taken < 10, f"the client has waited {taken:.0f} s, as for another host")
 
 
 @cases.case("nc.from_plain")
