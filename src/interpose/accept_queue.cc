@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <utility>
 
@@ -20,6 +21,11 @@ namespace {
 // A process that has not forked within two seconds of the first client is unlikely to do so later.
 // From then on clients are connected ahead.
 constexpr unsigned rechecks_before_ahead = 40;
+// The same for a process that has accepted clients elsewhere, or whose parent had: if it serves by
+// several processes, it has forked by then. FTP servers listen anew for each file, and accept only
+// once the client is connected and has said what it wants.
+constexpr unsigned rechecks_of_a_server = 4;
+constinit std::atomic<bool> has_accepted{false};
 // For 200 ms another process may accept a client that may be our own.
 constexpr unsigned rechecks_before_own = 4;
 
@@ -126,7 +132,12 @@ bool AcceptQueue::accepts_directly() const {
   return direct_.is_on() && connected_.empty();
 }
 
+void AcceptQueue::note_accepted() {
+  has_accepted.store(true, std::memory_order_relaxed);
+}
+
 void AcceptQueue::note_accepted_directly() {
+  note_accepted();
   const std::lock_guard lock(mutex_);
   direct_.note_accepted();
 }
@@ -353,7 +364,8 @@ bool AcceptQueue::recheck(bool timer_expired) {
   } else if (own_clients_ > 0 && rechecks_ >= rechecks_before_own) {
     client_waits_ = false;
     take_from_kernel();
-  } else if (!shared_ && rechecks_ >= rechecks_before_ahead) {
+  } else if (!shared_ &&
+             rechecks_ >= (has_accepted ? rechecks_of_a_server : rechecks_before_ahead)) {
     accepts_ahead_ = true;
   }
   if (accepts_ahead_) client_waits_ = false;  // on_client_waiting() takes it

@@ -39,6 +39,8 @@ class AcceptQueue : public std::enable_shared_from_this<AcceptQueue> {
   // The program is about to connect to `port`. If it listens there itself and connects before it
   // accepts, its own client must be taken ahead, or connect(2) would block for ever.
   static void before_connect(std::uint16_t port);
+  // The program gets a client. Where it listens anew, its clients are connected ahead sooner.
+  static void note_accepted();
   // The oldest client that was connected ahead.
   [[nodiscard]] std::optional<AcceptedClient> take();
   // True if accept(2) must look into the kernel's queue.

@@ -28,6 +28,7 @@ namespace {
 // Returns a new descriptor of the program for an accepted client.
 int give_descriptor(AcceptedClient client, InheritedOptions inherited, int type, sockaddr* address,
                     socklen_t* bytes) {
+  AcceptQueue::note_accepted();
   int visible = -1;
   if (auto* accepted = std::get_if<AcceptedStream>(&client)) {
     auto made = Socket::accepted(std::move(inherited), std::move(*accepted), type, visible);

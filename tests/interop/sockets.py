@@ -171,6 +171,54 @@ def silent_plain(stage):
     need(taken < 10, f"the client has waited {taken:.0f} s, as for another host")
 
 
+# As FTP does it in passive mode: the server tells where it listens for the file, and accepts only
+# when it is asked for the file.
+_LISTENS_ANEW = """
+import os, socket, sys
+with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as listener:
+    control = listener.accept()[0]
+if "fork" in sys.argv and os.fork() != 0:
+    control.close()
+    os.wait()
+    sys.exit()
+with socket.create_server(("127.0.0.1", 0)) as other:
+    control.sendall(b"%d\\n" % other.getsockname()[1])
+    assert control.recv(64) == b"go on"
+    with other.accept()[0] as data:
+        data.sendall(b"the file")
+"""
+_ASKS_FOR_FILE = """
+import socket, sys, time
+control = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+port = int(control.makefile().readline())
+begin = time.monotonic()
+data = socket.create_connection(("127.0.0.1", port))
+print("%.2f" % (time.monotonic() - begin))
+control.sendall(b"go on")
+print(data.recv(64).decode(), flush=True)
+"""
+
+
+def _listens_anew(*manner):
+    def run(stage):
+        """A server that has accepted clients does not fork for a new listener, so that its clients
+        do not wait for two seconds to see whether it does."""
+        port = harness.free_port()
+        server = stage.start("server", "python3", "-c", _LISTENS_ANEW, port, *manner, options=OURS)
+        server.await_listening(port)
+        client = stage.start("client", "python3", "-c", _ASKS_FOR_FILE, port, options=OURS)
+        client.finish()
+        server.finish()
+        taken, data = said_by(client)
+        need(data == "the file", f"the client has got {data}")
+        need(float(taken) < 2, f"the client has waited {taken} s until it was connected")
+    return run
+
+
+cases.add("sockets.listens_anew", _listens_anew())
+cases.add("sockets.child_listens_anew", _listens_anew("fork"))
+
+
 @cases.case("nc.from_plain")
 def nc_from_plain(stage):
     """A plain TCP client is turned away, and the next one is served."""
