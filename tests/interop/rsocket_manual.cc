@@ -252,6 +252,9 @@ void polls_and_selects() {
   for (const int fd : {pair.active, pair.passive, pipe_ends[0]}) FD_SET(fd, &readable);
   for (const int fd : {pair.active, pair.passive}) FD_SET(fd, &writable);
   const int most = std::max(std::max(pair.active, pair.passive), pipe_ends[0]) + 1;
+  // What was sent above may still be on its way.
+  NEED(poll_one(pair.passive, POLLIN) == POLLIN);
+  NEED(poll_one(pair.passive, POLLOUT) == POLLOUT);
   timeval at_once{};
   NEED(rselect(most, &readable, &writable, nullptr, &at_once) == 4);
   NEED(FD_ISSET(pair.active, &readable) && FD_ISSET(pair.passive, &readable));
