@@ -17,6 +17,8 @@ class SharedSet {
  public:
   // False: it is there already.
   bool add(std::shared_ptr<T> object) {
+    // First, because it may throw, and the two members must agree.
+    if (objects_.size() == objects_.capacity()) objects_.reserve(2 * objects_.size() + 1);
     if (!places_.try_emplace(object.get(), objects_.size()).second) return false;
     objects_.push_back(std::move(object));
     return true;

@@ -82,8 +82,8 @@ const std::shared_ptr<Registry>& Manager::registry_of(const Channel& channel) co
 }
 
 void Manager::destroy_event_channel(rdma_event_channel* channel) {
-  Channel::of(channel)->await_reader();
   Channel* const destroyed = Channel::of(channel);
+  destroyed->await_reader();
   const std::shared_ptr<Registry> registry = registry_of(*destroyed);
   registry->remove(destroyed);
 }

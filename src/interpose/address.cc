@@ -118,9 +118,7 @@ std::string to_text(const stream::Address& address) {
 }
 
 sockaddr_storage address_of(const stream::Address& peer, int family) {
-  const bool six = peer.host.find(':') != std::string::npos;
-  return parse_address((six ? "[" + peer.host + "]" : peer.host) + ":" + std::to_string(peer.port),
-                       family);
+  return parse_address(to_text(peer), family);
 }
 
 std::uint16_t port_offset() {

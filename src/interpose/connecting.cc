@@ -48,8 +48,7 @@ int bind_kernel(int fd, const KernelName& name) {
 
 // Connects by plain TCP and waits for the outcome. Returns no descriptor if that fails.
 Descriptor connect_tcp(const stream::Address& peer) {
-  const auto name =
-      parse_address(to_text(peer), peer.host.find(':') != std::string::npos ? AF_INET6 : AF_INET);
+  const auto name = address_of(peer, peer.host.find(':') != std::string::npos ? AF_INET6 : AF_INET);
   Descriptor made = move_high(
       Descriptor(next::socket(name.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
   if (!made.valid()) return {};
@@ -215,7 +214,11 @@ void Socket::resolve_failed_connect() {
   // The attempt shows whether anything listens there. Only in that case does the user get advice.
   Descriptor plain = connect_tcp(peer);
   if (!plain.valid()) return fail_connect(error);
-  if (tcp_fallback_allowed() && fall_back_to_tcp(peer, std::move(plain))) return;
+  if (tcp_fallback_allowed()) {
+    // Before the program learns that it is connected, and may connect again.
+    Destinations::instance().note_plain(peer);
+    if (fall_back_to_tcp(peer, std::move(plain))) return;
+  }
   print_notice(
       to_text(peer) +
       " speaks plain TCP and no streams; run its program with --sockets as well, or this one "
@@ -247,7 +250,6 @@ bool Socket::fall_back_to_tcp(const stream::Address& peer, Descriptor plain) {
   bytes = sizeof name;
   next::getpeername(plain.get(), reinterpret_cast<sockaddr*>(&name), &bytes);
   names_.peer = name;
-  Destinations::instance().note_plain(peer);
   print_plain(peer);
   phase_ = Phase::relayed;
   Descriptor pipe = visible_.start_relay();

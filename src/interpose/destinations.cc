@@ -85,11 +85,14 @@ bool Destinations::prefers_kernel(const stream::Address& peer) {
   if (there.away) return false;
   const bool brief = there.brief_in_a_row >= brief_before_kernel;
   if (stands(there.offer)) return brief || there.kind == OfferedFor::all_connections;
-  there.offer = connect_to_offer(peer, OfferedFor::all_connections);
-  there.kind = OfferedFor::all_connections;
-  if (there.offer.valid() || !brief) return there.offer.valid();
-  there.offer = connect_to_offer(peer, OfferedFor::brief_connections);
-  there.kind = OfferedFor::brief_connections;
+  return find_offer(there, peer, OfferedFor::all_connections) ||
+         (brief && find_offer(there, peer, OfferedFor::brief_connections));
+}
+
+// With mutex_ held.
+bool Destinations::find_offer(Known& there, const stream::Address& peer, OfferedFor kind) {
+  there.offer = connect_to_offer(peer, kind);
+  there.kind = kind;
   return there.offer.valid();
 }
 
@@ -129,10 +132,10 @@ bool Destinations::seems_plain(const stream::Address& peer) {
   if (is_plain(peer)) return true;
   if (!tcp_fallback_allowed() || !may_leave_to_kernel()) return false;
   const std::lock_guard lock(mutex_);
-  const Known& there = known(peer);
+  Known& there = known(peer);
   return !there.away && !stands(there.offer) &&
-         !connect_to_offer(peer, OfferedFor::all_connections).valid() &&
-         !connect_to_offer(peer, OfferedFor::brief_connections).valid();
+         !find_offer(there, peer, OfferedFor::all_connections) &&
+         !find_offer(there, peer, OfferedFor::brief_connections);
 }
 
 void Destinations::forget_plain() {

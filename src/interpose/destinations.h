@@ -67,6 +67,7 @@ class Destinations {
   using Key = std::pair<std::string, std::uint16_t>;
 
   Known& known(const stream::Address& peer);
+  [[nodiscard]] static bool find_offer(Known& there, const stream::Address& peer, OfferedFor kind);
 
   std::mutex mutex_;
   std::map<Key, Known> known_;

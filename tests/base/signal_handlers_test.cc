@@ -6,57 +6,56 @@
 #include <signal.h>
 
 #include "base/undisturbed.h"
+#include "support/counting_handler.h"
 
 namespace weft {
 namespace {
 
-// A handler that does nothing, as long as this lives.
-class Handler {
+using test::CountingHandler;
+
+// Of the calling thread, while it lives.
+class BlockedSignal {
  public:
-  Handler(int signal, int flags) : signal_(signal) {
-    struct sigaction action {};
-    action.sa_handler = [](int) {};
-    action.sa_flags = flags;
-    sigaction(signal, &action, &before_);
+  explicit BlockedSignal(int signal) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, signal);
+    pthread_sigmask(SIG_BLOCK, &set, &before_);
   }
-  ~Handler() { sigaction(signal_, &before_, nullptr); }
-  Handler(const Handler&) = delete;
-  Handler& operator=(const Handler&) = delete;
+  ~BlockedSignal() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockedSignal(const BlockedSignal&) = delete;
+  BlockedSignal& operator=(const BlockedSignal&) = delete;
 
  private:
-  int signal_;
-  struct sigaction before_ {};
+  sigset_t before_{};
 };
 
 TEST(SignalHandlers, AreOfTwoKinds) {
   EXPECT_FALSE(handlers_of_thread().restart);
   EXPECT_FALSE(handlers_of_thread().interrupt);
-  const Handler first(SIGUSR1, SA_RESTART);
+  const CountingHandler first(SIGUSR1, SA_RESTART);
   EXPECT_TRUE(handlers_of_thread().restart);
   EXPECT_FALSE(handlers_of_thread().mixed());
   EXPECT_FALSE(handler_interrupts(SIGUSR1));
-  const Handler second(SIGUSR2, 0);
+  const CountingHandler second(SIGUSR2, 0);
   EXPECT_TRUE(handlers_of_thread().mixed());
   EXPECT_TRUE(handler_interrupts(SIGUSR2));
   EXPECT_FALSE(handler_interrupts(SIGHUP));
 }
 
 TEST(SignalHandlers, OfBlockedSignalsAndOfFaultsDoNotCount) {
-  const Handler fault(SIGFPE, 0);
-  const Handler blocked(SIGUSR2, 0);
-  sigset_t set;
-  sigset_t before;
-  sigemptyset(&set);
-  sigaddset(&set, SIGUSR2);
-  pthread_sigmask(SIG_BLOCK, &set, &before);
-  EXPECT_FALSE(handlers_of_thread().interrupt);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const CountingHandler fault(SIGFPE, 0);
+  const CountingHandler other(SIGUSR2, 0);
+  {
+    const BlockedSignal blocked(SIGUSR2);
+    EXPECT_FALSE(handlers_of_thread().interrupt);
+  }
   EXPECT_TRUE(handlers_of_thread().interrupt);
 }
 
 TEST(SignalHandlers, OnlyThoseThatInterruptCountWhileSignalsAreBlocked) {
-  const Handler restarts(SIGUSR1, SA_RESTART);
-  const Handler interrupts(SIGUSR2, 0);
+  const CountingHandler restarts(SIGUSR1, SA_RESTART);
+  const CountingHandler interrupts(SIGUSR2, 0);
   const Undisturbed undisturbed;
   EXPECT_FALSE(undisturbed.holds_back_interruption());
   pthread_kill(pthread_self(), SIGUSR1);
@@ -67,15 +66,10 @@ TEST(SignalHandlers, OnlyThoseThatInterruptCountWhileSignalsAreBlocked) {
 
 // The program would not have handled it either.
 TEST(SignalHandlers, WhatTheProgramHasBlockedDoesNotCount) {
-  const Handler interrupts(SIGUSR2, 0);
-  sigset_t set;
-  sigset_t before;
-  sigemptyset(&set);
-  sigaddset(&set, SIGUSR2);
-  pthread_sigmask(SIG_BLOCK, &set, &before);
+  const CountingHandler interrupts(SIGUSR2, 0);
+  const BlockedSignal blocked(SIGUSR2);
   pthread_kill(pthread_self(), SIGUSR2);
   EXPECT_FALSE(Undisturbed().holds_back_interruption());
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 }  // namespace

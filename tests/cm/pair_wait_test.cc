@@ -18,6 +18,7 @@
 #include "cm/hostile_fixture.h"
 #include "cm/newer.h"
 #include "device/local/pair_bells.h"
+#include "support/counting_handler.h"
 
 namespace weft::cm {
 namespace {
@@ -172,8 +173,6 @@ TEST_F(PairWaitTest, ThePeersEndLeavesTheThreadWaiting) {
   event_.reset();
 }
 
-std::atomic<int> handled{0};
-
 // As read(2) ends: signal(7).
 TEST_F(PairWaitTest, ASignalInterruptsItWhereTheHandlerIsMadeSo) {
 #if defined(__SANITIZE_THREAD__)
@@ -181,17 +180,12 @@ TEST_F(PairWaitTest, ASignalInterruptsItWhereTheHandlerIsMadeSo) {
 #endif
   for (const bool restarts : {true, false}) {
     SCOPED_TRACE(restarts);
-    struct sigaction action {};
-    struct sigaction before {};
-    action.sa_handler = [](int) { ++handled; };
-    action.sa_flags = restarts ? SA_RESTART : 0;
-    ASSERT_EQ(sigaction(SIGUSR1, &action, &before), 0);
+    const test::CountingHandler handler(SIGUSR1, restarts ? SA_RESTART : 0);
     HostileEnd end = make_end();
     std::thread thread = wait_for_event();
     await(end, Waiting::sleeps);
-    handled = 0;
     // The thread may be on its way into the call that sleeps.
-    while (handled == 0 || (!restarts && !over_)) {
+    while (handler.handled() == 0 || (!restarts && !over_)) {
       pthread_kill(thread.native_handle(), SIGUSR1);
       std::this_thread::yield();
     }
@@ -203,7 +197,6 @@ TEST_F(PairWaitTest, ASignalInterruptsItWhereTheHandlerIsMadeSo) {
     EXPECT_EQ(result_, restarts ? 0 : EINTR);
     if (restarts) expect_request();
     writer_ = {};
-    ASSERT_EQ(sigaction(SIGUSR1, &before, nullptr), 0);
   }
 }
 

@@ -20,9 +20,12 @@
 
 #include "device/limits.h"
 #include "device/pair_fixture.h"
+#include "support/counting_handler.h"
 
 namespace weft::device {
 namespace {
+
+using test::CountingHandler;
 
 PairOptions with_channels() {
   PairOptions options;
@@ -206,27 +209,6 @@ TEST_F(ChannelWaitTest, LeavesBulkToTheProgressThread) {
   EXPECT_TRUE(left);
 }
 
-std::atomic<int> handled{0};
-
-// A handler that counts, as long as this lives.
-class Handler {
- public:
-  Handler(int signal, int flags) : signal_(signal) {
-    handled = 0;
-    struct sigaction action {};
-    action.sa_handler = [](int) { ++handled; };
-    action.sa_flags = flags;
-    sigaction(signal, &action, &before_);
-  }
-  ~Handler() { sigaction(signal_, &before_, nullptr); }
-  Handler(const Handler&) = delete;
-  Handler& operator=(const Handler&) = delete;
-
- private:
-  int signal_;
-  struct sigaction before_ {};
-};
-
 // SIGUSR1 has a handler with these flags, and SIGUSR2 another one, unless that is -1.
 struct Flags {
   const char* name;
@@ -241,7 +223,7 @@ class Signals : public ChannelWaitTest, public testing::WithParamInterface<Flags
   // The thread has got the signal.
   void expect_as_of_read(std::thread& thread) {
     if (GetParam().restarts()) {
-      await([&] { return handled > 0; });
+      await([&] { return CountingHandler::handled() > 0; });
       EXPECT_EQ(result_, -1);
     } else {
       await([&] { return result_ != -1; });
@@ -257,8 +239,8 @@ class Signals : public ChannelWaitTest, public testing::WithParamInterface<Flags
     acknowledge(pair_.b, 1);
   }
 
-  Handler handler_{SIGUSR1, GetParam().first};
-  std::optional<Handler> other_;
+  CountingHandler handler_{SIGUSR1, GetParam().first};
+  std::optional<CountingHandler> other_;
   void SetUp() override {
     if (GetParam().other >= 0) other_.emplace(SIGUSR2, GetParam().other);
   }
@@ -275,7 +257,7 @@ TEST_P(Signals, DuringTheLookCountAsLaterOnes) {
   watch(std::make_shared<Watched>([](int drives) {
     if (drives != 1) return;
     pthread_kill(pthread_self(), SIGUSR1);
-    EXPECT_EQ(handled, 0);
+    EXPECT_EQ(CountingHandler::handled(), 0);
   }));
   expect_message();
   std::thread thread = wait_in_thread();

@@ -97,7 +97,7 @@ bool ChannelWait::look() {
     if (channel_->take_token()) return true;
     if (!std::exchange(looked_, true) && look_briefly()) return true;
     if (leads()) {
-      // serve() asks who has polled since now.
+      // serve() learns only of polls that come after this call.
       (void)engine_->take_polled();
       until_ns_ = engine_->wait_loop().run_timers();
     } else {
