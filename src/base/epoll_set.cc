@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <cstddef>
 
+#include "base/own_descriptors.h"
+
 namespace weft {
 namespace {
 
@@ -18,7 +20,7 @@ int result_of(long returned) {
 }  // namespace
 
 int EpollSet::create() {
-  return result_of(::syscall(SYS_epoll_create1, EPOLL_CLOEXEC));
+  return own_descriptors::moved_high(result_of(::syscall(SYS_epoll_create1, EPOLL_CLOEXEC)));
 }
 
 int EpollSet::control(int operation, int fd, std::uint32_t events, std::uint64_t token) const {

@@ -6,11 +6,14 @@
 
 #include <cstdint>
 
+#include "base/own_descriptors.h"
+
 namespace weft {
 
 // A failure leaves -1: valid(). Not blocking, because drain() is also called without a signal.
 EventFd::EventFd()
-    : fd_(static_cast<int>(::syscall(SYS_eventfd2, 0, EFD_CLOEXEC | EFD_NONBLOCK))) {}
+    : fd_(own_descriptors::moved_high(
+          static_cast<int>(::syscall(SYS_eventfd2, 0, EFD_CLOEXEC | EFD_NONBLOCK)))) {}
 
 // Fails only with EAGAIN at a count of 2^64 - 2, and then the descriptor is readable anyway.
 void EventFd::signal() const noexcept {

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "base/duration.h"
+#include "base/own_descriptors.h"
 
 namespace weft {
 namespace {
@@ -21,7 +22,8 @@ TimerFd::TimerFd() {
   if (SimulatedKernel::current()) {
     simulated_ = std::make_shared<SimulatedTimer>();
   } else {
-    fd_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+    fd_.reset(
+        own_descriptors::moved_high(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)));
   }
 }
 

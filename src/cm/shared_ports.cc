@@ -16,6 +16,7 @@
 
 #include "base/after_fork.h"
 #include "base/log.h"
+#include "base/own_descriptors.h"
 #include "cm/identifier.h"
 #include "cm/ports.h"
 #include "cm/reservation.h"
@@ -256,7 +257,7 @@ void SharedPorts::on_closing(int descriptor) {
   };
   const auto owner = port->owner.lock();
   if (!owner || std::ranges::any_of(own_sockets(device::port_of(bound)), listens_too)) return;
-  sys::Descriptor kept(static_cast<int>(::syscall(SYS_fcntl, descriptor, F_DUPFD_CLOEXEC, 0)));
+  sys::Descriptor kept(own_descriptors::copy_high(descriptor));
   if (!kept.valid()) return;
   sys::set_option(kept.get(), IPPROTO_TCP, TCP_DEFER_ACCEPT, 0);
   port->space->take_port(std::move(kept));

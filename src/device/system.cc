@@ -24,9 +24,9 @@
 
 #include "base/duration.h"
 #include "base/fork_mark.h"
+#include "base/own_descriptors.h"
 #include "base/own_sockets.h"
 #include "base/simulated_kernel.h"
-#include "device/descriptor_floor.h"
 #include "device/system_messages.h"
 
 namespace weft::device::sys {
@@ -56,8 +56,6 @@ void note_sending() {}
 void note_received() {}
 #endif
 
-constinit std::atomic<int> descriptor_floor{0};
-
 // A call for a descriptor of a simulation. After its end there is none.
 template <typename Call>
 auto in_simulation(Call call) -> decltype(call(std::declval<SimulatedKernel&>())) {
@@ -78,23 +76,11 @@ std::uint64_t read_clock(clockid_t clock) {
 
 }  // namespace
 
-void set_descriptor_floor(int first) {
-  descriptor_floor = first;
-}
-
-int moved_high(int fd) {
-  const int floor = descriptor_floor.load(std::memory_order_relaxed);
-  if (fd < 0 || floor == 0) return fd;
-  const auto high = static_cast<int>(call(SYS_fcntl, fd, F_DUPFD_CLOEXEC, floor));
-  if (high < 0) return fd;
-  call(SYS_close, fd);
-  return high;
-}
-
 int socket(int family, int type, int protocol) {
   if (SimulatedKernel* kernel = SimulatedKernel::current()) [[unlikely]]
     return kernel->socket(family, type);
-  const auto made = moved_high(static_cast<int>(call(SYS_socket, family, type, protocol)));
+  const auto made =
+      own_descriptors::moved_high(static_cast<int>(call(SYS_socket, family, type, protocol)));
   own_sockets::add(made);
   return made;
 }
@@ -103,7 +89,10 @@ int socket_pair(int type, int (&ends)[2]) {
   const auto failed = static_cast<int>(
       call(SYS_socketpair, AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, &ends[0]));
   if (failed < 0) return failed;
-  for (const int end : ends) own_sockets::add(end);
+  for (int& end : ends) {
+    end = own_descriptors::moved_high(end);
+    own_sockets::add(end);
+  }
   return 0;
 }
 
@@ -125,7 +114,7 @@ int accept(int fd, sockaddr_storage* address) {
   if (SimulatedKernel::owns(fd)) [[unlikely]]
     return in_simulation([&](auto& kernel) { return kernel.accept(fd, address); });
   socklen_t bytes = sizeof *address;
-  const auto made = moved_high(
+  const auto made = own_descriptors::moved_high(
       static_cast<int>(call(SYS_accept4, fd, address, &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC)));
   own_sockets::add(made);
   return made;
@@ -346,7 +335,7 @@ std::ptrdiff_t write(int fd, const void* at, std::size_t bytes) {
 
 // As a semaphore each read takes one from the counter, which fits one event per read.
 int event_fd(bool semaphore) {
-  return moved_high(
+  return own_descriptors::moved_high(
       static_cast<int>(call(SYS_eventfd2, 0, EFD_CLOEXEC | (semaphore ? EFD_SEMAPHORE : 0))));
 }
 

@@ -4,9 +4,9 @@
 
 #include <cstddef>
 
+#include "base/own_descriptors.h"
 #include "dropin/export.h"
 #include "dropin/provider_table.h"
-#include "provider/descriptor_floor.h"
 #include "provider/embedded.h"
 #include "provider/host_requests.h"
 #include "provider/process.h"
@@ -22,8 +22,11 @@ WEFT_EXPORT void weft_count_refusal(weft::provider::Refusal why) {
   weft::provider::Process::current().count_refusal(why);
 }
 
-WEFT_EXPORT void weft_set_descriptor_floor(int first) {
-  weft::provider::set_descriptor_floor(first);
+WEFT_EXPORT weft::own_descriptors::Account* weft_keep_own_descriptors(int first) {
+  namespace own_descriptors = weft::own_descriptors;
+  own_descriptors::Account* const account = own_descriptors::make_account();
+  own_descriptors::keep_account(account, first);
+  return account;
 }
 
 // For libweft-node.so, and only there.

@@ -71,10 +71,7 @@ void accept_thread_after_fork_in_child() {
   making.unlock();
 }
 
-AcceptThread::AcceptThread()
-    : epoll_(weft::Descriptor(move_high(Descriptor(EpollSet::create())).release())),
-      arriving_(epoll_),
-      offers_(epoll_) {
+AcceptThread::AcceptThread() : arriving_(epoll_), offers_(epoll_) {
   const bool works = epoll_.valid() && wake_.valid() && epoll_.add(wake_.get(), EPOLLIN, 0) == 0;
   if (!works) throw Error(EMFILE, "no descriptor left to listen with");
 }

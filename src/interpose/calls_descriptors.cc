@@ -6,10 +6,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdint>
 #include <cstring>
+#include <string>
 
+#include "base/own_descriptors.h"
 #include "interpose/data.h"
 #include "interpose/export.h"
 #include "interpose/kernel_connection.h"
@@ -17,6 +20,7 @@
 #include "interpose/table.h"
 
 using namespace weft::interpose;
+namespace own_descriptors = weft::own_descriptors;
 
 namespace {
 
@@ -53,6 +57,17 @@ void forget_set(int fd) {
   if (set && owns_table()) set->leave_all(true);
 }
 
+// Lets the kernel carry the bytes of `fd` from now on. False with ENOTCONN for a socket that is not
+// connected.
+bool relay_for_kernel(int fd) {
+  let_key_go(fd);
+  const auto socket = find_stream(fd);
+  if (!socket) return true;
+  if (guarded([&] { return socket->start_relay() ? 1 : 0; }) == 1) return true;
+  errno = ENOTCONN;
+  return false;
+}
+
 // Enters a duplicate of `from` in the table, or removes a stale entry for its number.
 int register_copy(int from, int copy) {
   if (copy < 0) return copy;
@@ -60,11 +75,12 @@ int register_copy(int from, int copy) {
   if (StreamSet* const set = StreamSet::of(from); set && owns_table()) set->leave_all(false);
   forget_set(copy);
   let_key_go(from);
-  if (const auto socket = find(from)) {
-    put(copy, socket);
-  } else {
+  const auto socket = find(from);
+  if (!socket) {
     forget(copy);
+    return copy;
   }
+  put(copy, socket);
   return copy;
 }
 
@@ -119,6 +135,40 @@ int ioctl_stream(Socket& socket, int fd, unsigned long request, void* argument) 
   }
 }
 
+// Calls `close_part` for each part of a range of numbers that has no descriptor of Weft's in it:
+// the program does not know of those. Returns the first result that is not 0.
+template <typename ClosePart>
+int for_parts_without_own(unsigned first, unsigned last, ClosePart close_part) {
+  while (true) {
+    const int own = own_descriptors::first_in(first, last);
+    if (own < 0) return close_part(first, last);
+    const auto number = static_cast<unsigned>(own);
+    const int failed = number > first ? close_part(first, number - 1) : 0;
+    if (failed != 0 || number == last) return failed;
+    first = number + 1;
+  }
+}
+
+// Like closefrom(3), it also works where the kernel has no close_range(2), or a sandbox refuses it.
+int close_all(unsigned first, unsigned last) {
+  if (last == ~0U) {
+    next::closefrom(static_cast<int>(first));
+  } else if (next::close_range(first, last, 0) != 0) {
+    for (unsigned fd = first; fd <= last; ++fd) next::close(static_cast<int>(fd));
+  }
+  return 0;
+}
+
+// A descriptor of Weft's must not become one of the program's. The child of vfork(2) has copies of
+// its own, which end with execve(2). False with EBUSY.
+bool may_replace(int fd) {
+  if (!own_descriptors::owns(fd) || !owns_table()) return true;
+  print_notice("a file cannot be moved to the number " + std::to_string(fd) +
+               ", which a descriptor of Weft has: use a lower number");
+  errno = EBUSY;
+  return false;
+}
+
 void relay_all() {
   lock_table();
   const auto sockets = all_sockets();
@@ -126,17 +176,6 @@ void relay_all() {
   for (const auto& socket : sockets) {
     (void)guarded([&] { return socket->start_relay() ? 1 : 0; });
   }
-}
-
-// Lets the kernel carry the bytes of `fd` from now on. False with ENOTCONN for a socket that is not
-// connected.
-bool relay_for_kernel(int fd) {
-  let_key_go(fd);
-  const auto socket = find_stream(fd);
-  if (!socket) return true;
-  if (guarded([&] { return socket->start_relay() ? 1 : 0; }) == 1) return true;
-  errno = ENOTCONN;
-  return false;
 }
 
 }  // namespace
@@ -167,7 +206,9 @@ bool relay_passed_descriptors(const msghdr& message) {
 
 // The entry is removed before the kernel closes the number: afterwards another thread may get the
 // same number for a new file.
+// Programs that close each number in turn get EBADF for what is Weft's, as for what is not open.
 WEFT_INTERPOSED int close(int fd) {
+  if (own_descriptors::owns(fd)) return fail_with(EBADF);
   note_end_of_kernel_connection(fd);
   forget(fd);
   forget_set(fd);
@@ -176,17 +217,21 @@ WEFT_INTERPOSED int close(int fd) {
 
 WEFT_INTERPOSED int close_range(unsigned first, unsigned last, int flags) {
   // With CLOSE_RANGE_CLOEXEC the descriptors stay open until execve(2) (close_range(2)).
-  if (!(flags & CLOSE_RANGE_CLOEXEC)) {
-    forget_range(first, last);
-    StreamSet::for_each_in(first, last, forget_set);
+  if (first > last || (flags & CLOSE_RANGE_CLOEXEC) != 0) {
+    return next::close_range(first, last, flags);
   }
-  return next::close_range(first, last, flags);
+  forget_range(first, last);
+  StreamSet::for_each_in(first, last, forget_set);
+  return for_parts_without_own(first, last, [flags](unsigned from, unsigned to) {
+    return next::close_range(from, to, flags);
+  });
 }
 
-WEFT_INTERPOSED void closefrom(int first) {
-  forget_range(static_cast<unsigned>(first), ~0U);
-  StreamSet::for_each_in(static_cast<unsigned>(first), ~0U, forget_set);
-  next::closefrom(first);
+WEFT_INTERPOSED void closefrom(int least) {
+  const auto first = static_cast<unsigned>(std::max(least, 0));
+  forget_range(first, ~0U);
+  StreamSet::for_each_in(first, ~0U, forget_set);
+  (void)for_parts_without_own(first, ~0U, close_all);
 }
 
 WEFT_INTERPOSED int dup(int fd) {
@@ -196,11 +241,11 @@ WEFT_INTERPOSED int dup(int fd) {
 WEFT_INTERPOSED int dup2(int fd, int to) {
   // dup2(2) with two equal numbers closes nothing and makes no copy.
   if (fd == to) return next::dup2(fd, to);
-  return keep_file(fd) ? register_copy(fd, next::dup2(fd, to)) : -1;
+  return may_replace(to) && keep_file(fd) ? register_copy(fd, next::dup2(fd, to)) : -1;
 }
 
 WEFT_INTERPOSED int dup3(int fd, int to, int flags) {
-  return keep_file(fd) ? register_copy(fd, next::dup3(fd, to, flags)) : -1;
+  return may_replace(to) && keep_file(fd) ? register_copy(fd, next::dup3(fd, to, flags)) : -1;
 }
 
 WEFT_INTERPOSED int fcntl64(int fd, int command, ...) {

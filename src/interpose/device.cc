@@ -1,14 +1,14 @@
 // Uses the device of the drop-in libibverbs.so.1, so that a process has only one.
 #include "interpose/device.h"
 
+#include "base/own_descriptors.h"
 #include "interpose/descriptor.h"
 #include "interpose/refusal.h"
 #include "provider/table.h"
-#include "stream/ring_memory.h"
 
 extern "C" const weft::provider::Table* weft_provider_table();
 extern "C" void weft_count_refusal(weft::provider::Refusal why);
-extern "C" void weft_set_descriptor_floor(int first);
+extern "C" weft::own_descriptors::Account* weft_keep_own_descriptors(int first);
 extern "C" int weft_serve_host(rdma_cm_id* listener, bool serves);
 
 namespace weft::provider {
@@ -32,9 +32,10 @@ void serve_host(const stream::Listener& listener, bool serves) {
 
 namespace {
 
-[[gnu::constructor]] void keep_low_numbers_free() {
-  weft_set_descriptor_floor(least_high_descriptor());
-  stream::detail::set_ring_file_floor(least_high_descriptor());
+// The device is in another library, with a copy of its own of what both libraries use.
+[[gnu::constructor]] void keep_own_descriptors() {
+  const int first = least_high_descriptor();
+  own_descriptors::keep_account(weft_keep_own_descriptors(first), first);
 }
 
 }  // namespace

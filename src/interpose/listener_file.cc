@@ -10,9 +10,7 @@
 
 namespace weft::interpose {
 
-ListenerFile::ListenerFile(int visible, int kernel)
-    : epoll_(weft::Descriptor(move_high(Descriptor(EpollSet::create())).release())),
-      kernel_(kernel) {
+ListenerFile::ListenerFile(int visible, int kernel) : kernel_(kernel) {
   if (!epoll_.valid() || epoll_.add(visible, EPOLLIN, 0) != 0 || epoll_.add(kernel, 0, 0) != 0) {
     throw Error(ENOMEM, "no descriptors to listen with");
   }

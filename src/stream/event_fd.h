@@ -1,21 +1,20 @@
 // EventFd: a descriptor that is readable while a flag is set.
 #pragma once
 
+#include "base/event_fd.h"
+
 namespace weft::stream::detail {
 
 // Not thread-safe: the owner's lock covers it.
 class EventFd {
  public:
   EventFd();  // throws Error
-  ~EventFd();
-  EventFd(const EventFd&) = delete;
-  EventFd& operator=(const EventFd&) = delete;
 
-  [[nodiscard]] int fd() const { return fd_; }
+  [[nodiscard]] int fd() const { return event_.get(); }
   void set(bool readable) noexcept;
 
  private:
-  int fd_;
+  weft::EventFd event_;
   bool readable_ = false;
 };
 

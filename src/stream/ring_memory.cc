@@ -7,11 +7,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <utility>
 
 #include "base/memory_file.h"
+#include "base/own_descriptors.h"
 #include "weft/error.hpp"
 
 namespace weft::stream::detail {
@@ -26,17 +26,9 @@ long file_control(int file, int command, int argument) {
   return syscall(SYS_fcntl, file, command, argument);
 }
 
-constinit std::atomic<int> file_floor{0};
-
-Descriptor new_file() {
-  Descriptor file(memfd_create("weft-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (file_floor == 0) return file;
-  Descriptor high(static_cast<int>(file_control(file.get(), F_DUPFD_CLOEXEC, file_floor)));
-  return high.valid() ? std::move(high) : std::move(file);
-}
-
 Descriptor make_file(std::size_t bytes) {
-  Descriptor file = new_file();
+  Descriptor file(
+      own_descriptors::moved_high(memfd_create("weft-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING)));
   if (file.valid() && ftruncate(file.get(), static_cast<off_t>(bytes)) == 0 &&
       file_control(file.get(), F_ADD_SEALS, size_seals | F_SEAL_SEAL) == 0) {
     return file;
@@ -45,10 +37,6 @@ Descriptor make_file(std::size_t bytes) {
 }
 
 }  // namespace
-
-void set_ring_file_floor(int first) {
-  file_floor = first;
-}
 
 // MAP_NORESERVE: a ring that may grow takes pages only as far as it is used.
 RingMemory::RingMemory(std::size_t bytes) {

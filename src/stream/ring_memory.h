@@ -10,10 +10,6 @@
 
 namespace weft::stream::detail {
 
-// From now on files of rings get numbers from `first` on, if there are any: see
-// device/descriptor_floor.h.
-void set_ring_file_floor(int first);
-
 // Owns a mapping of zero bytes, which begins at a page.
 class RingMemory {
  public:

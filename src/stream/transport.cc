@@ -11,6 +11,7 @@
 #include <numeric>
 #include <vector>
 
+#include "base/own_descriptors.h"
 #include "base/size.h"
 #include "provider/shared.h"
 #include "stream/ring_map_wire.h"
@@ -195,7 +196,7 @@ StreamGreeting Transport::greeting(GreetingType type) const {
 bool Transport::offer_memory(int bell) {
   if (!receive_file_.valid()) return false;
   SharedRingReader::prepare(receive_memory_.bytes().data());
-  const int copy = bell >= 0 ? ::fcntl(bell, F_DUPFD_CLOEXEC, 0) : -1;
+  const int copy = bell >= 0 ? own_descriptors::copy_high(bell) : -1;
   offered_ = provider::shared_embedded().share_memory(queue_pair_.raw(), receive_file_.release(),
                                                       copy) == 0;
   rings_ = offered_ && copy >= 0;

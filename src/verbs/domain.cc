@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/own_descriptors.h"
 #include "verbs/capacity.h"
 #include "verbs/failure.h"
 #include "verbs/state.h"
@@ -54,7 +55,8 @@ Context ProtectionDomain::context() const {
 }
 
 detail::SharedBytes::SharedBytes(std::size_t bytes, Descriptor& file) {
-  file.reset(memfd_create("weft-region", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  file.reset(
+      own_descriptors::moved_high(memfd_create("weft-region", MFD_CLOEXEC | MFD_ALLOW_SEALING)));
   // Without the seal a peer would not map it. By a bare system call: a library that replaces
   // fcntl(2) does not know the descriptor.
   if (!file.valid() || ftruncate(file.get(), static_cast<off_t>(bytes)) != 0 ||

@@ -1,39 +1,29 @@
 #include "verbs/waiter.h"
 
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdint>
 
 #include "provider/shared.h"
 #include "weft/error.hpp"
 
 namespace weft::verbs::detail {
 
-EventFlag::EventFlag() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (fd_ < 0) throw Error(errno, "cannot make an event descriptor");
-}
-
-EventFlag::~EventFlag() {
-  close(fd_);
+EventFlag::EventFlag() {
+  if (!event_.valid()) throw Error(errno, "cannot make an event descriptor");
 }
 
 // May run in a stop callback on any thread.
 void EventFlag::raise() noexcept {
-  if (raised_.exchange(true)) return;
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const auto written = write(fd_, &one, sizeof one);
+  if (!raised_.exchange(true)) event_.signal();
 }
 
 // Reads the descriptor before it resets `raised_`: a raise() in between writes nothing, and its
 // state is read by the caller after this. Reads also if nothing is raised, because the write of an
 // earlier raise() may be late.
 void EventFlag::lower() noexcept {
-  std::uint64_t count = 0;
-  [[maybe_unused]] const auto got = read(fd_, &count, sizeof count);
+  event_.drain();
   raised_ = false;
 }
 
@@ -52,23 +42,18 @@ void Timer::set(std::chrono::nanoseconds from_now) {
 }
 
 // A nested epoll(7) descriptor lets an executor watch several descriptors as one.
-DescriptorSet::DescriptorSet() : fd_(epoll_create1(EPOLL_CLOEXEC)) {
-  if (fd_ < 0) throw Error(errno, "cannot make a descriptor to wait for others");
-}
-
-DescriptorSet::~DescriptorSet() {
-  close(fd_);
+DescriptorSet::DescriptorSet() {
+  if (!set_.valid()) throw Error(errno, "cannot make a descriptor to wait for others");
 }
 
 void DescriptorSet::add(int fd) {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  if (epoll_ctl(fd_, EPOLL_CTL_ADD, fd, &event) != 0)
-    throw Error(errno, "cannot watch a descriptor");
+  constexpr std::uint64_t no_token = 0;
+  const int result = set_.add(fd, EPOLLIN, no_token);
+  if (result < 0) throw Error(-result, "cannot watch a descriptor");
 }
 
 void DescriptorSet::remove(int fd) noexcept {
-  epoll_ctl(fd_, EPOLL_CTL_DEL, fd, nullptr);
+  set_.remove(fd);
 }
 
 void check_woken(Woken woken, const std::string& what, const std::string& peer) {

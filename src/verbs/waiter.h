@@ -8,6 +8,8 @@
 #include <stop_token>
 #include <string>
 
+#include "base/epoll_set.h"
+#include "base/event_fd.h"
 #include "base/timer_fd.h"
 #include "verbs/conditions.h"
 #include "weft/deadline.hpp"
@@ -18,8 +20,7 @@ namespace weft::verbs::detail {
 // never lowered. May be called from any thread.
 class EventFlag {
  public:
-  EventFlag();
-  ~EventFlag();
+  EventFlag();  // throws Error
   EventFlag(const EventFlag&) = delete;
   EventFlag& operator=(const EventFlag&) = delete;
 
@@ -27,10 +28,10 @@ class EventFlag {
   // Must be called before the state is read that raise() announces, so that no event is lost.
   void lower() noexcept;
   [[nodiscard]] bool raised() const { return raised_.load(); }
-  [[nodiscard]] int fd() const { return fd_; }
+  [[nodiscard]] int fd() const { return event_.get(); }
 
  private:
-  int fd_;
+  EventFd event_;
   std::atomic<bool> raised_{false};
 };
 
@@ -55,17 +56,16 @@ class Timer {
 // An epoll(7) descriptor that is readable while one of its members is.
 class DescriptorSet {
  public:
-  DescriptorSet();
-  ~DescriptorSet();
+  DescriptorSet();  // throws Error
   DescriptorSet(const DescriptorSet&) = delete;
   DescriptorSet& operator=(const DescriptorSet&) = delete;
 
   void add(int fd);
   void remove(int fd) noexcept;
-  [[nodiscard]] int fd() const { return fd_; }
+  [[nodiscard]] int fd() const { return set_.get(); }
 
  private:
-  int fd_;
+  EpollSet set_;
 };
 
 enum class Woken { ready, timed_out, stopped };

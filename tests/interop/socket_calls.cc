@@ -199,5 +199,6 @@ int main() {
   pieces();
   exchange();
   share_sockets();
+  choose_descriptors();
   std::puts("all done");
 }

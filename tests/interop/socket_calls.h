@@ -112,3 +112,4 @@ inline void say(int fd, const char* text) {
 // The parts of the program; each prints its results.
 void wait_for_sockets();
 void share_sockets();
+void choose_descriptors();

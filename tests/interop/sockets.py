@@ -552,6 +552,48 @@ def without_tcp(stage):
     need(len(ports) == count and steps > count / 2, f"ports of the client: {ports}")
 
 
+# Each end closes all descriptors that it did not open, once the two are connected.
+_CLOSES_THE_REST = """
+import os, socket, sys
+with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as listener:
+    for _ in range(3):
+        with listener.accept()[0] as connection:
+            os.closerange(connection.fileno() + 1, 1 << 16)
+            while data := connection.recv(100): connection.sendall(data)
+"""
+_CLOSED_PEER = """
+import os, socket, sys
+for word in b"one", b"two", b"three":
+    with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as connection:
+        for _ in range(3):
+            connection.sendall(word)
+            print(connection.recv(100).decode(), flush=True)
+            os.closerange(connection.fileno() + 1, 1 << 16)
+"""
+
+
+def _closes_the_rest(same_host):
+    def run(stage):
+        """A program that closes what it takes for leftovers of its parent, as daemons do, does not
+        close what its connections need."""
+        port, env = harness.free_port(), {"WEFT_SAME_HOST": same_host}
+        server = stage.start("server", "python3", "-c", _CLOSES_THE_REST, port, options=OURS,
+                             env=env)
+        server.await_listening(port)
+        if same_host == "require":
+            await_announcement(server, port)
+        client = stage.start("client", "python3", "-c", _CLOSED_PEER, port, options=OURS, env=env)
+        client.finish()
+        server.finish()
+        wanted = [word for word in ("one", "two", "three") for _ in range(3)]
+        need(said_by(client) == wanted, f"the client has got {said_by(client)}")
+    return run
+
+
+cases.add("sockets.closes_the_rest", _closes_the_rest("require"))
+cases.add("sockets.closes_the_rest_over_tcp", _closes_the_rest("off"))
+
+
 def _low_numbers(stage, same_host):
     """A connection takes one low number, as many programs expect: some have a table that long."""
     port, count = harness.free_port(), 60

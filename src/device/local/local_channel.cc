@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "base/after_fork.h"
+#include "base/own_descriptors.h"
 #include "device/addresses.h"
-#include "device/descriptor_floor.h"
 #include "device/system_messages.h"
 
 namespace weft::device {
@@ -176,7 +176,7 @@ class Reception {
       for (std::size_t i = 0; i < count; ++i) {
         int fd = -1;
         std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof fd);
-        message.descriptors.emplace_back(sys::moved_high(fd));
+        message.descriptors.emplace_back(own_descriptors::moved_high(fd));
       }
     }
     return message;

@@ -11,6 +11,7 @@
 #include <new>
 #include <utility>
 
+#include "base/own_descriptors.h"
 #include "device/context.h"
 #include "device/device.h"
 #include "device/local/pair_end.h"
@@ -178,7 +179,7 @@ bool ProcessPair::send_by_channel(const Header& header, Bytes frame,
   if (outgoing_.empty() && channel_.send(bytes, descriptors)) return true;
   Outgoing waiting{.bytes = std::move(bytes), .descriptors = {}};
   for (const int descriptor : descriptors) {
-    waiting.descriptors.emplace_back(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+    waiting.descriptors.emplace_back(own_descriptors::copy_high(descriptor));
     if (!waiting.descriptors.back().valid()) return false;
   }
   outgoing_.push_back(std::move(waiting));

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/memory_file.h"
+#include "base/own_descriptors.h"
 
 namespace weft::device {
 namespace {
@@ -54,7 +55,8 @@ void SharedMemory::unmap() {
 
 SharedMemory SharedMemory::create(const char* name, std::size_t bytes) {
   SharedMemory made;
-  made.file_.reset(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  made.file_.reset(
+      own_descriptors::moved_high(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING)));
   if (!made.file_.valid()) return {};
   const int file = made.file_.get();
   if (ftruncate(file, static_cast<off_t>(bytes)) != 0) return {};
@@ -85,8 +87,8 @@ SharedMemory SharedMemory::open(sys::Descriptor file, std::size_t bytes, bool wr
 sys::Descriptor SharedMemory::read_only_file() const {
   std::array<char, 32> path;
   std::snprintf(path.data(), path.size(), "/proc/self/fd/%d", file_.get());
-  return sys::Descriptor(
-      static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path.data(), O_RDONLY | O_CLOEXEC)));
+  return sys::Descriptor(own_descriptors::moved_high(
+      static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path.data(), O_RDONLY | O_CLOEXEC))));
 }
 
 }  // namespace weft::device

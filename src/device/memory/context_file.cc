@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/full_barrier.h"
+#include "base/own_descriptors.h"
 #include "device/memory/memory.h"
 
 namespace weft::device {
@@ -204,7 +205,7 @@ void ContextFile::abandon() {
 std::optional<ForeignContext> ForeignContext::open(int descriptor) {
   struct stat status {};
   if (fstat(descriptor, &status) != 0) return std::nullopt;
-  sys::Descriptor own(static_cast<int>(::syscall(SYS_fcntl, descriptor, F_DUPFD_CLOEXEC, 0)));
+  sys::Descriptor own(own_descriptors::copy_high(descriptor));
   ForeignContext made;
   made.memory_ = SharedMemory::open(std::move(own), file_bytes, false);
   if (!made.memory_.valid() || header_of(made.memory_).magic != magic) {

@@ -11,6 +11,7 @@
 #include <cstdio>
 
 #include "base/memory_file.h"
+#include "base/own_descriptors.h"
 
 namespace weft::device {
 
@@ -54,7 +55,7 @@ int FileMemory::map(int file, std::uint64_t offset_bytes, std::size_t length_byt
 
 int FileMemory::open(int file, std::uint64_t offset_bytes, std::size_t length_bytes) {
   if (const int failed = map(file, offset_bytes, length_bytes, 0)) return failed;
-  file_.reset(static_cast<int>(::syscall(SYS_fcntl, file, F_DUPFD_CLOEXEC, 0)));
+  file_.reset(own_descriptors::copy_high(file));
   if (!file_.valid()) return errno;
   name_.descriptor = file_.get();
   return 0;

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/own_descriptors.h"
 
 namespace weft::device {
 
@@ -41,6 +42,7 @@ struct Failure {
 // All calls on the file are direct system calls, so that a library that replaces the functions of
 // the C library does not see them.
 void raw_close(int descriptor) {
+  own_descriptors::remove(descriptor);
   ::syscall(SYS_close, descriptor);
 }
 
@@ -72,7 +74,8 @@ Result<Opened, Failure> open_locked(const std::string& path) {
   constexpr int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
   const long descriptor = ::syscall(SYS_openat, AT_FDCWD, path.c_str(), flags, 0644);
   if (descriptor < 0) return Failure{Cause::error, errno};
-  Opened file{static_cast<int>(descriptor)};
+  Opened file{own_descriptors::moved_high(static_cast<int>(descriptor))};
+  own_descriptors::add(file.descriptor);
   // From here on writes block: a slow reader of a FIFO delays the program instead of losing
   // packets.
   ::syscall(SYS_fcntl, file.descriptor, F_SETFL, 0L);

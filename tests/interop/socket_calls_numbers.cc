@@ -1,0 +1,78 @@
+// Programs that close all descriptors that they did not open, and that choose the numbers of their
+// files themselves.
+#include <algorithm>
+
+#include "interop/socket_calls.h"
+
+namespace {
+
+// Whether a connection that exists still carries bytes, and a new one does.
+void tell_use(const char* after, const Pair& pair) {
+  say(pair.here, "here");
+  say(pair.there, receive_text(pair.there).c_str());
+  tell(after, receive_text(pair.here));
+  const Pair fresh;
+  say(fresh.there, "a new connection");
+  tell(after, receive_text(fresh.here));
+}
+
+void close_the_rest() {
+  const Pair pair;
+  sockaddr_in address{};
+  const int listener = listen_anywhere(address);
+  const int first = std::max({pair.here, pair.there, listener}) + 1;
+  const auto from = static_cast<unsigned>(first);
+  tell("close_range", close_range(from, ~0U, 0));
+  tell_use("after close_range", pair);
+  closefrom(first);
+  tell_use("after closefrom", pair);
+  int closed = 0;
+  for (int fd = first; fd < 4096; ++fd) closed += close(fd) == 0;
+  tell("descriptors that nobody knows", closed);
+  tell_use("after close of each", pair);
+  tell("a range that ends before it begins", error_or(close_range(from, from - 1, 0)));
+  tell("wrong flags", error_or(close_range(from, ~0U, 1U << 20)));
+  const int here = connect_to(address);
+  const int there = accept(listener, nullptr, nullptr);
+  say(here, "of the listener");
+  tell("a connection", receive_text(there));
+  for (const int fd : {listener, here, there}) close(fd);
+}
+
+// Of what it inherited, a child keeps one connection.
+void close_the_rest_in_child() {
+  const Pair pair;
+  const pid_t child = fork();
+  if (child == 0) {
+    if (pair.there > 3) close_range(3, static_cast<unsigned>(pair.there) - 1, 0);
+    closefrom(pair.there + 1);
+    say(pair.there, receive_text(pair.there).c_str());
+    _exit(0);
+  }
+  say(pair.here, "to the child");
+  tell("by a child that closed the rest", receive_text(pair.here));
+  waitpid(child, nullptr, 0);
+}
+
+// As a shell does for `exec 7>file`: what others write to such a number would be in the file.
+void choose_numbers() {
+  const Pair pair;
+  std::FILE* const file = std::tmpfile();
+  const int first = std::max({pair.here, pair.there, fileno(file)}) + 1;
+  constexpr int last = 255;
+  for (int fd = first; fd <= last; ++fd) need(dup2(fileno(file), fd) == fd, "dup2");
+  tell_use("with files at all numbers", pair);
+  struct stat status {};
+  fstat(last, &status);
+  tell("bytes in the file", status.st_size);
+  closefrom(first);
+  std::fclose(file);
+}
+
+}  // namespace
+
+void choose_descriptors() {
+  close_the_rest();
+  close_the_rest_in_child();
+  choose_numbers();
+}
