@@ -81,6 +81,8 @@ int register_copy(int from, int copy) {
     return copy;
   }
   put(copy, socket);
+  // The files of stdio that exist from the start have these numbers: see fdopen() below.
+  if (copy <= STDERR_FILENO) (void)relay_for_kernel(copy);
   return copy;
 }
 

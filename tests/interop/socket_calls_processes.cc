@@ -162,6 +162,21 @@ void passing() {
   close(local[1]);
 }
 
+// As shells do for `echo >&3`: stdio's own output is the connection for a while.
+void standard_output() {
+  const Pair pair;
+  const int kept = dup(STDOUT_FILENO);
+  std::fflush(stdout);
+  dup2(pair.there, STDOUT_FILENO);
+  std::puts("printed");
+  std::fflush(stdout);
+  dup2(kept, STDOUT_FILENO);
+  close(kept);
+  tell("by puts", receive_text(pair.here));
+  say(pair.here, "afterwards");
+  tell("by recv", receive_text(pair.there));
+}
+
 void files() {
   Pair pair;
   std::FILE* const file = fdopen(pair.there, "r+");
@@ -183,6 +198,7 @@ void share_sockets() {
   signals();
   forks();
   files();
+  standard_output();
   passing();
   spawning();
 }
