@@ -96,6 +96,9 @@ using Spawn = int(pid_t*, const char*, const posix_spawn_file_actions_t*, const 
                   char* const*, char* const*);
 inline constinit Function<Spawn> posix_spawn{"posix_spawn"};
 inline constinit Function<Spawn> posix_spawnp{"posix_spawnp"};
+inline constinit Function<int(const char*, char* const*, char* const*)> execve{"execve"};
+inline constinit Function<int(const char*, char* const*, char* const*)> execvpe{"execvpe"};
+inline constinit Function<int(int, char* const*, char* const*)> fexecve{"fexecve"};
 inline constinit Function<void(int)> exit_at_once{"_exit"};
 inline constinit Function<int(pollfd*, nfds_t, int)> poll{"poll"};
 inline constinit Function<int(pollfd*, nfds_t, const timespec*, const sigset_t*)> ppoll{"ppoll"};

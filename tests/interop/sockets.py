@@ -375,6 +375,46 @@ def addresses_after_exec(stage):
          f"client: {local}, {peer}; {said['program']}")
 
 
+# As Dovecot: the environment of the program that accepts is cleared.
+_WITHOUT_ENVIRONMENT = """
+import os, socket, sys
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+listener.set_inheritable(True)
+if os.fork() == 0:
+    os.execve(sys.executable,
+              [sys.executable, "-c", sys.argv[2], str(listener.fileno())], {"ONLY": "this"})
+os.wait()
+"""
+_ACCEPTS_WITHOUT_ENVIRONMENT = """
+import os, socket, sys
+print("program", os.environ["ONLY"], "PATH" in os.environ)
+with socket.socket(fileno=int(sys.argv[1])) as listener:
+    connection = listener.accept()[0]
+    connection.sendall(connection.recv(100).upper())
+"""
+
+
+def _accepts_without_environment(option):
+    def run(stage):
+        """A program that inherits a listening socket serves streams, also if its parent has reduced
+        its environment to what it needs itself."""
+        port = harness.free_port()
+        server = stage.start("server", "python3", "-c", _WITHOUT_ENVIRONMENT, port,
+                             _ACCEPTS_WITHOUT_ENVIRONMENT, options=(option,))
+        server.await_listening(port)
+        client = stage.start("client", "python3", "-c", _ASKING, port, options=(option,))
+        client.expect("^HELLO$")
+        client.finish()
+        server.expect("^program this False$")
+        server.finish()
+    return run
+
+
+cases.add("sockets.accepts_without_environment", _accepts_without_environment("--sockets"))
+cases.add("sockets.accepts_without_environment_as_stream",
+          _accepts_without_environment("--sockets=always"))
+
+
 @cases.case("memcached.values", sanitized=True)
 def memcached_values(stage):
     """Several threads, each with an epoll of its own; the client is Python's socket module."""
