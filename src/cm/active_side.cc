@@ -106,7 +106,8 @@ std::shared_ptr<device::Dialer> ActiveSide::make_dialer(
   plan.private_data = std::move(parameters.private_data);
   plan.connect_timeout_ns = state_.registry->options().connect_timeout_ns;
   const bool near = device::stays_on_host(plan.source, plan.destination);
-  plan.refused_ns = near ? device::limits::refused_ns : device::limits::refused_far_ns;
+  plan.refused_ns = state_.options.refused_ns.value_or(near ? device::limits::refused_ns
+                                                            : device::limits::refused_far_ns);
   plan.handshake_timeout_ns = reply_timeout_ns();
   plan.notice_ns = state_.registry->options().handshake_timeout_ns;
   if (!caller_explains_)

@@ -115,6 +115,12 @@ int Identifier::set_option(int name, const void* value, std::size_t bytes) {
       return 0;
     case reply_timeout_option:
       return take_value(value, bytes, state_->options.reply_timeout_ns) ? 0 : EINVAL;
+    case refused_time_option: {
+      std::uint64_t refused_ns = 0;
+      if (!take_value(value, bytes, refused_ns)) return EINVAL;
+      state_->options.refused_ns = refused_ns;
+      return 0;
+    }
     default:
       return ENOSYS;
   }

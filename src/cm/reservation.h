@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "device/system.h"
@@ -15,7 +16,9 @@ struct SocketOptions {
   int tos = -1;  // as set by RDMA_OPTION_ID_TOS; negative: not set
   bool reuse_address = false;
   bool ipv6_only = false;
-  std::uint64_t reply_timeout_ns = 0;  // see own_options.h
+  // See own_options.h.
+  std::uint64_t reply_timeout_ns = 0;
+  std::optional<std::uint64_t> refused_ns{};
 };
 
 // Binds a socket so that no other socket gets the port, not even of another id in this process. 0

@@ -143,6 +143,7 @@ void Socket::start_connecting(const stream::Address& peer) {
   open_visible();
   stream::Options options = stream_options(inherited_options());
   options.bell = visible_.bell();
+  options.refused_time = std::chrono::milliseconds(0);  // as TCP
   options.answer_timeout =
       Destinations::instance().seems_plain(peer) ? answer_timeout_of_plain : stream_answer_timeout;
   const auto stream = std::make_shared<stream::Stream>(options);

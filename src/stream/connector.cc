@@ -200,17 +200,21 @@ void Connector::request_connection() {
   ours.private_data = private_data_;
   const auto bytes = ours.to_bytes();
   phase_ = Phase::connecting;
-  if (options_.answer_timeout) set_answer_timeout();
+  set_limits();
   id_->connect({.private_data = bytes});
 }
 
-// Other devices, and those of older versions, refuse the option and have a timeout of their own.
-void Connector::set_answer_timeout() const {
+// Other devices, and those of older versions, refuse the options and have limits of their own.
+void Connector::set_limits() const {
   if (options_.backend != verbs::Backend::embedded) return;
-  const std::chrono::nanoseconds timeout = *options_.answer_timeout;
-  auto timeout_ns = static_cast<std::uint64_t>(timeout.count());
-  (void)provider::shared_embedded().set_option(id_->raw(), RDMA_OPTION_ID, reply_timeout_option,
-                                               &timeout_ns, sizeof timeout_ns);
+  const auto set = [this](int option, std::optional<std::chrono::nanoseconds> time) {
+    if (!time) return;
+    auto time_ns = static_cast<std::uint64_t>(time->count());
+    (void)provider::shared_embedded().set_option(id_->raw(), RDMA_OPTION_ID, option, &time_ns,
+                                                 sizeof time_ns);
+  };
+  set(reply_timeout_option, options_.answer_timeout);
+  set(refused_time_option, options_.refused_time);
 }
 
 // The active side reads the acceptance here; the passive side has opened its flow in answer().

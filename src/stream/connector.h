@@ -110,7 +110,7 @@ class Connector {
   void open_transport();
   void open_flow(StreamGreeting peer, std::uint8_t variant);
   void request_connection();
-  void set_answer_timeout() const;
+  void set_limits() const;
   void established(const verbs::ConnectionEvent& event);
   void rejected(const verbs::ConnectionEvent& event);
 

@@ -37,6 +37,9 @@ void check(const Options& options) {
   if (options.answer_timeout && options.answer_timeout->count() <= 0) {
     refuse("answer_timeout", "must be above 0");
   }
+  if (options.refused_time && options.refused_time->count() < 0) {
+    refuse("refused_time", "must not be negative");
+  }
   if (!options.keepalive) return;
   if (options.keepalive->idle.count() <= 0 || options.keepalive->interval.count() <= 0 ||
       options.keepalive->probes == 0) {

@@ -87,5 +87,28 @@ TEST_F(LateAnswer, AnIdMayHaveATimeoutOfItsOwn) {
   destroy(client_);
 }
 
+// The same. The first attempt is repeated for a while, because a server may be about to listen.
+TEST_F(LateAnswer, AnIdMayBeRefusedAtOnce) {
+  listener_ = make_listener(passive_);
+  rdma_cm_id* const repeated = make_client(active_, listener_);
+  client_ = make_client(active_, listener_);
+  destroy(listener_);
+  std::uint64_t at_once_ns = 0;
+  ASSERT_EQ(manager_->set_option(client_, RDMA_OPTION_ID, refused_time_option, &at_once_ns,
+                                 sizeof at_once_ns),
+            0);
+  for (rdma_cm_id* const each : {repeated, client_}) {
+    make_queue_pair(each);
+    rdma_conn_param parameters{};
+    EXPECT_EQ(manager_->connect(each, &parameters), 0);
+  }
+  for (rdma_cm_id* const each : {client_, repeated}) {
+    if (const auto event = expect(active_, RDMA_CM_EVENT_REJECTED, -ECONNREFUSED)) {
+      EXPECT_EQ(event->id, each);
+    }
+    destroy(each);
+  }
+}
+
 }  // namespace
 }  // namespace weft::cm

@@ -171,6 +171,28 @@ def silent_plain(stage):
     need(taken < 10, f"the client has waited {taken:.0f} s, as for another host")
 
 
+_ASKS_NOBODY = """
+import socket, sys
+for _ in range(100):
+    try:
+        socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+    except OSError as error:
+        print(error.strerror, flush=True)
+"""
+
+
+@cases.case("sockets.refused")
+def refused_at_once(stage):
+    """Programs look for servers at one address or port after the other, so that a port without one
+    refuses a stream at once: were the attempt repeated, this would take longer than a case may."""
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        client = stage.start("client", "python3", "-c", _ASKS_NOBODY, reserved.getsockname()[1],
+                             options=OURS)
+        client.finish()
+    need(said_by(client) == ["Connection refused"] * 100, f"the client gets {said_by(client)}")
+
+
 # As FTP does it in passive mode: the server tells where it listens for the file, and accepts only
 # when it is asked for the file.
 _LISTENS_ANEW = """

@@ -299,6 +299,7 @@ TEST(StreamOptions, OutOfRangeIsRefusedByName) {
   has(refused([](Options& o) { o.spin = -1us; }), "spin");
   has(refused([](Options& o) { o.linger = -1ms; }), "linger");
   has(refused([](Options& o) { o.answer_timeout = 0ms; }), "answer_timeout");
+  has(refused([](Options& o) { o.refused_time = -1ms; }), "refused_time");
   has(refused([](Options& o) { o.keepalive = Keepalive{0ms, 1ms, 1}; }), "keepalive");
 }
 

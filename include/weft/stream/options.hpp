@@ -65,6 +65,10 @@ struct Options {
   // stream is not connected: ETIMEDOUT. No value: as long as rdma_connect(3) waits, which is more
   // than a minute unless DeviceOptions::personality is iwarp.
   std::optional<std::chrono::milliseconds> answer_timeout{};
+  // How long connect() repeats an attempt that is refused because nothing listens at the port, on
+  // the embedded device: 0 or more. The server may be about to listen. No value: 1 s, and 4 s to
+  // other hosts.
+  std::optional<std::chrono::milliseconds> refused_time{};
   // How many of its buffers the peer may map, for this side to write to: 0 to 255.
   std::uint32_t mapped_buffers = 0;
   // For layers that build on streams: a Unix socket (socketpair(2)), or -1. While the stream has
