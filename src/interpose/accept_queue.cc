@@ -47,6 +47,7 @@ AcceptQueue::AcceptQueue(int kernel, int backlog, const stream::Options& options
       backlog_(static_cast<std::size_t>(std::clamp(backlog, 1, SOMAXCONN))),
       options_(options),
       socket_(std::move(socket)),
+      defers_at_first_(defer_silent_clients(kernel)),
       checks_before_announcing_(may_leave_tcp() ? rechecks_before_announcing : 0) {}
 
 std::shared_ptr<AcceptQueue> AcceptQueue::start(int kernel, int backlog,
@@ -103,10 +104,16 @@ void AcceptQueue::accept_ahead() {
 void AcceptQueue::begin_accepting_ahead() {
   if (shared_ || accepts_ahead_) return;
   accepts_ahead_ = true;
+  stop_deferring_at_first();
   announce();
   client_waits_ = false;  // watch_if_room() has it reported once more
   watch_if_room();
   show(false);
+}
+
+// With mutex_ held. AcceptThread waits for silent clients itself.
+void AcceptQueue::stop_deferring_at_first() {
+  if (std::exchange(defers_at_first_, false)) stop_deferring(kernel_);
 }
 
 // With mutex_ held. Only a program that never blocks in accept(2) does this: a thread that blocks
@@ -367,6 +374,7 @@ bool AcceptQueue::recheck(bool timer_expired) {
   } else if (!shared_ &&
              rechecks_ >= (has_accepted ? rechecks_of_a_server : rechecks_before_ahead)) {
     accepts_ahead_ = true;
+    stop_deferring_at_first();
   }
   if (accepts_ahead_) client_waits_ = false;  // on_client_waiting() takes it
   watch_if_room();

@@ -7,7 +7,9 @@
 //
 // By accept(2) itself: while another process has the socket as well (fork(2)), because a client
 // that is taken here can be accepted only here; at first, because the process may be about to
-// fork; and while clients come that are left to the kernel (DirectAccepting).
+// fork; and while clients come that are left to the kernel (DirectAccepting). The kernel then
+// holds back those that have sent nothing: a program that is told of a client may rely on getting
+// one.
 #pragma once
 
 #include <cstddef>
@@ -87,6 +89,7 @@ class AcceptQueue : public std::enable_shared_from_this<AcceptQueue> {
   void open_requests();
   void offer_kernel(OfferedFor kind);
   void begin_accepting_ahead();
+  void stop_deferring_at_first();
   void begin_accepting_directly();
   void end_accepting_directly();
   void take_from_kernel();
@@ -108,6 +111,7 @@ class AcceptQueue : public std::enable_shared_from_this<AcceptQueue> {
   std::uint64_t cookie_ = 0;
   bool open_ = true;
   bool accepts_ahead_ = false;
+  bool defers_at_first_;  // silent clients do not show yet, until they are taken ahead
   bool shared_ = false;
   bool watched_ = false;       // AcceptThread reports the next client
   bool client_waits_ = false;  // in the kernel's queue, for accept(2)

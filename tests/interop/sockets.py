@@ -241,6 +241,33 @@ cases.add("sockets.listens_anew", _listens_anew())
 cases.add("sockets.child_listens_anew", _listens_anew("fork"))
 
 
+# As epmd, which ends if accept fails after select.
+_RELIES_ON_SELECT = """
+import select, socket
+for number in range(30):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        print("port", number, listener.getsockname()[1], flush=True)
+        select.select([listener], [], [])
+        with listener.accept()[0] as client:
+            print(client.recv(64).decode(), flush=True)
+"""
+
+
+@cases.case("sockets.relies_on_select")
+def relies_on_select(stage):
+    """A program that is told of a client gets one: a client that has connected and not yet sent
+    its first bytes does not show."""
+    server = stage.start("server", "python3", "-c", _RELIES_ON_SELECT, options=FALLBACK)
+    for number in range(30):
+        port = int(server.expect(rf"^port {number} (\d+)$")[1])
+        with socket.create_connection(("127.0.0.1", port)):
+            with socket.create_connection(("127.0.0.1", port)) as second:
+                second.sendall(b"client %d" % number)
+                server.expect(f"^client {number}$")
+    server.finish()
+
+
 @cases.case("nc.from_plain")
 def nc_from_plain(stage):
     """A plain TCP client is turned away, and the next one is served."""
