@@ -318,6 +318,9 @@ int change_in_kernel(int epoll, int operation, int fd, epoll_event* event) {
 WEFT_INTERPOSED int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) {
   const bool changes = operation != EPOLL_CTL_DEL && event;
   if (changes && (event->events & (EPOLLIN | EPOLLRDNORM))) let_key_go(fd);
+  if (changes && (event->events & EPOLLRDHUP)) {
+    if (const auto socket = find_stream(fd)) socket->want_end();
+  }
   if (StreamSet* const set = StreamSet::of(epoll)) {
     if (const auto error = set->change(operation, fd, event)) {
       return *error == 0 ? 0 : fail_with(*error);

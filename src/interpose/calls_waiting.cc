@@ -152,8 +152,12 @@ void show_to_kernel(int count, const fd_set* to_read, const fd_set* to_write,
 template <typename Kernel>
 int wait_poll(pollfd* entries, nfds_t count, WaitLimit until, const sigset_t* mask,
               const Kernel& kernel) {
-  for (nfds_t i = 0; entries && i < count; ++i)
-    show_to_kernel(entries[i].fd, (entries[i].events & (POLLIN | POLLRDNORM)) != 0);
+  for (nfds_t i = 0; entries && i < count; ++i) {
+    const auto [fd, events, shown] = entries[i];
+    show_to_kernel(fd, (events & (POLLIN | POLLRDNORM)) != 0);
+    if ((events & POLLRDHUP) == 0) continue;
+    if (const auto socket = find_stream(fd)) socket->want_end();
+  }
   StreamThread* const attending = until.passed() ? nullptr : stream_thread();
   if (!attending) return kernel();
   const auto lead = [&] {

@@ -132,7 +132,8 @@ void Socket::show(const stream::Stream::Readiness& now) {
   // A bell is an edge itself.
   const bool more = now.arrived_bytes != shown_.arrived_bytes && now.bells == shown_.bells;
   visible_.count_bells(now.bells - shown_.bells);
-  shown_ = {.arrived_bytes = now.arrived_bytes, .bells = now.bells, .ended = now.ended};
+  const bool ended = wants_end_ ? now.ended : now.drained;
+  shown_ = {.arrived_bytes = now.arrived_bytes, .bells = now.bells, .ended = ended};
   if (now.over && !now.ended) {
     member_.ready = SetMember::over;
     visible_.show_failure();
@@ -141,7 +142,7 @@ void Socket::show(const stream::Stream::Readiness& now) {
   if (more && uses_edges_) visible_.repeat_readable();
   const bool readable = now.readable || read_shut_;
   const bool writable = now.settled && now.writable;
-  const bool over = now.ended || now.over || read_shut_ || write_shut_;
+  const bool over = ended || now.over || read_shut_ || write_shut_;
   member_.ready = (readable ? std::uint32_t{EPOLLIN} : 0) |
                   (writable ? std::uint32_t{EPOLLOUT} : 0) | (over ? SetMember::over : 0);
   if (readable && member_.listed) {
@@ -151,9 +152,9 @@ void Socket::show(const stream::Stream::Readiness& now) {
   }
   if (visible_.awaits_bells()) note_late_bell(weak_from_this());
   visible_.set_writable(writable);
-  if (now.ended && write_shut_) {
+  if (ended && write_shut_) {
     visible_.show_hang_up();
-  } else if (now.ended) {
+  } else if (ended) {
     visible_.show_end();
   }
 }
@@ -169,6 +170,11 @@ void Socket::use_edges() {
   if (uses_edges_.exchange(true)) return;
   leave_set();
   if (const auto stream = this->stream()) (void)stream->readiness();
+}
+
+void Socket::want_end() {
+  if (wants_end_.exchange(true)) return;
+  if (const auto stream = this->stream()) (void)stream->report_again();
 }
 
 void Socket::show_clients(bool any, bool another) {

@@ -133,6 +133,10 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   [[nodiscard]] bool claim_loss_report() { return !loss_reported_.exchange(true); }
   // A waiter uses EPOLLET: it needs an event for each arrival.
   void use_edges();
+  // A waiter wants to know of the peer's end although there are bytes to receive (EPOLLRDHUP). To
+  // others the end is shown behind them: a relay could not add them to a visible socket that has
+  // ended.
+  void want_end();
   [[nodiscard]] bool needs_every_arrival() const noexcept override { return uses_edges_; }
   [[nodiscard]] bool looks() const noexcept override { return member_.listed; }
   [[nodiscard]] int send_timeout_ms() const { return send_timeout_ms_; }
@@ -201,6 +205,7 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   std::atomic<bool> read_shut_{false};
   std::atomic<bool> write_shut_{false};
   std::atomic<bool> uses_edges_{false};
+  std::atomic<bool> wants_end_{false};
   std::atomic<bool> loss_reported_{false};
   std::atomic<int> send_timeout_ms_{-1};
   std::atomic<int> descriptors_{0};

@@ -205,6 +205,7 @@ Stream::Readiness Endpoint::readiness_now() const {
   ready.settled = !connector_.is_connecting();
   ready.over = over;
   ready.ended = channel_.end_received();
+  ready.drained = ready.ended && channel_.readable() == 0;
   ready.arrived_bytes = channel_.statistics().bytes_received;
   ready.bells = channel_.bells();
   return ready;

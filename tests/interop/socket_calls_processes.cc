@@ -105,6 +105,23 @@ void forks() {
   tell("names as before", name.sin_family == AF_INET && name.sin_port == port);
 }
 
+// A request and its end have come before the server starts a process for it.
+void forks_after_the_end() {
+  const Pair pair;
+  say(pair.here, "a whole request");
+  shutdown(pair.here, SHUT_WR);
+  std::array<char, 64> text{};
+  // Both are there once this returns the request: WAITALL waits for more bytes or the end.
+  recv(pair.there, text.data(), text.size(), MSG_PEEK | MSG_WAITALL);
+  const pid_t child = fork();
+  if (child == 0) {
+    echo(pair.there);
+    _exit(0);
+  }
+  waitpid(child, nullptr, 0);
+  tell("by a child after the end", receive_text(pair.here));
+}
+
 // Another program writes to a connection.
 void spawning() {
   Pair pair;
@@ -197,6 +214,7 @@ void share_sockets() {
   resets();
   signals();
   forks();
+  forks_after_the_end();
   files();
   standard_output();
   passing();

@@ -217,6 +217,7 @@ class Stream {
     bool settled = false;             // no longer connecting
     bool over = false;                // closed or failed: only bytes that are here can be received
     bool ended = false;               // the peer has sent its last byte
+    bool drained = false;             // and receive() has returned it
     std::uint64_t arrived_bytes = 0;  // since the stream was connected
     // How often the peer has rung Options::bell, or is about to: the number of bytes that are in
     // the socket pair, or will be at once.
