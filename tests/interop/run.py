@@ -26,6 +26,7 @@ import connections  # noqa: F401
 import counted  # noqa: F401
 import crowds  # noqa: F401
 import dapl  # noqa: F401
+import daemons  # noqa: F401
 import datagrams  # noqa: F401
 import faults  # noqa: F401
 import gids  # noqa: F401

@@ -1,0 +1,164 @@
+"""Under `weft run --sockets`: programs that do with their descriptors, processes and environment what
+daemons and shells do: close all that they did not open, move them to numbers of their own, start
+programs that inherit them, and rely on what select says."""
+
+import os
+import pwd
+import shutil
+
+import cases
+import harness
+from harness import need
+from services import OURS, installed, script
+
+_ECHO = """
+import socket, sys
+with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as listener:
+    with listener.accept()[0] as connection:
+        while data := connection.recv(1000):
+            connection.sendall(data)
+"""
+_TALKS = """
+exec 3<>"/dev/tcp/127.0.0.1/$1"
+for number in 4 5 6 7 8 9; do
+  eval "exec $number>'$2'"
+done
+for word in one two three; do
+  echo "$word" >&3
+  read -r -u 3 answer
+  echo "answer: $answer"
+done
+"""
+
+
+@cases.case("bash.connection")
+def bash(stage):
+    """A shell prints to its connection as to its standard output, and has files at low numbers."""
+    port, file = harness.free_port(), stage.scratch("file")
+    server = stage.start("server", "python3", "-c", _ECHO, port, options=OURS)
+    server.await_listening(port)
+    client = stage.start("client", installed("bash"), script(stage, "talks.sh", _TALKS), port, file,
+                         options=OURS)
+    client.finish()
+    server.finish()
+    said = [line for line in client.lines if line.startswith("answer")]
+    need(said == ["answer: one", "answer: two", "answer: three"], f"the shell has read {said}")
+    need(os.path.getsize(file) == 0, "there are bytes in a file that nobody has written to")
+
+
+@cases.case("inetd.cat")
+def inetd(stage):
+    """The request and its end may have come before there is a process for it."""
+    port, user = harness.free_port(), pwd.getpwuid(os.getuid()).pw_name
+    configuration = script(stage, "inetd.conf",
+                           f"127.0.0.1:{port} stream tcp nowait {user} /bin/cat cat\n")
+    server = stage.start("server", installed("inetd", "/usr/sbin"), "-i", configuration,
+                         options=OURS)
+    server.await_listening(port)
+    for number in range(5):
+        client = stage.start(f"client {number}", "nc", "-N", "127.0.0.1", port, options=OURS,
+                             say=True)
+        client.say(f"request {number}")
+        client.end_input()
+        client.finish()
+        need(f"request {number}" in client.lines, f"the client has got {client.lines}")
+
+
+@cases.case("varnish.proxy")
+def varnish(stage):
+    """It listens to try whether it may, then closes all descriptors that it does not know."""
+    back, front = harness.free_port(), harness.free_port()
+    page = "from the server behind the proxy\n" * 2000
+    folder = os.path.dirname(script(stage, "page", page))
+    server = stage.start("server", "python3", "-m", "http.server", "--bind", "127.0.0.1", back,
+                         "--directory", folder, options=OURS)
+    server.await_listening(back)
+    proxy = stage.start("proxy", installed("varnishd", "/usr/sbin"), "-F", "-j", "none", "-n",
+                        stage.scratch("varnish"), "-a", f"127.0.0.1:{front}", "-b",
+                        f"127.0.0.1:{back}", "-s", "malloc,32m", options=OURS)
+    proxy.expect("Child launched OK")
+    for number in range(3):
+        got = stage.scratch(f"got {number}")
+        stage.start(f"client {number}", "curl", "-s", "-o", got, f"http://127.0.0.1:{front}/page",
+                    options=OURS).finish()
+        with open(got, encoding="utf-8") as file:
+            need(file.read() == page, "the page differs")
+
+
+_DOVECOT = """
+base_dir = {folder}/run
+log_path = /dev/stderr
+protocols = imap
+ssl = no
+disable_plaintext_auth = no
+mail_location = maildir:{folder}/mail
+first_valid_uid = 1
+service imap-login {{
+  chroot =
+  inet_listener imap {{
+    address = 127.0.0.1
+    port = {port}
+  }}
+}}
+service anvil {{
+  chroot =
+}}
+passdb {{
+  driver = static
+  args = password=secret
+}}
+userdb {{
+  driver = static
+  args = uid={uid} gid={gid} home={folder}
+}}
+"""
+_MAIL = """
+import imaplib, sys
+for _ in range(3):
+    mail = imaplib.IMAP4("127.0.0.1", int(sys.argv[1]))
+    mail.login("somebody", "secret")
+    mail.append("INBOX", None, None, b"Subject: a message\\r\\n\\r\\n" + b"x" * 50000)
+    mail.select()
+    print("bytes", len(mail.fetch("1", "(RFC822)")[1][0][1]))
+    mail.logout()
+"""
+
+
+@cases.case("dovecot.imap")
+def dovecot(stage):
+    """The processes that accept get the listening socket, and an environment of their own."""
+    if os.geteuid() != 0:
+        raise harness.Skip("it is started by root")
+    other = pwd.getpwnam("nobody")
+    folder, port = stage.scratch("dovecot"), harness.free_port()
+    os.mkdir(folder)
+    os.chmod(os.path.dirname(folder), 0o711)  # for the process that has the mailbox
+    shutil.chown(folder, other.pw_uid, other.pw_gid)
+    configuration = script(stage, "dovecot.conf", _DOVECOT.format(
+        folder=folder, port=port, uid=other.pw_uid, gid=other.pw_gid))
+    server = stage.start("server", installed("dovecot", "/usr/sbin"), "-F", "-c", configuration,
+                         options=OURS, privileged=True)
+    server.await_listening(port)
+    client = stage.start("client", "python3", "-c", _MAIL, port, options=OURS)
+    client.finish()
+    need(client.lines.count("bytes 50022") == 3, f"the client says {client.lines}")
+
+
+@cases.case("erlang.nodes")
+def erlang(stage):
+    """Its port mapper ends if there is no client although select has said so."""
+    port, home = harness.free_port(), stage.scratch("home")
+    os.mkdir(home)
+    env = {"ERL_EPMD_PORT": str(port), "HOME": home}
+    mapper = stage.start("mapper", installed("epmd"), "-port", port, options=OURS, env=env)
+    mapper.await_listening(port)
+    node = [installed("erl"), "-noshell", "-setcookie", "weft", "-name"]
+    server = stage.start("server", *node, "server@127.0.0.1", "-eval",
+                         'io:format("ready~n").', options=OURS, env=env)
+    server.expect("^ready$")
+    ask = ("rpc:call('server@127.0.0.1', lists, seq, [1, 100000])")
+    client = stage.start("client", *node, "client@127.0.0.1", "-eval",
+                         f'io:format("~p numbers~n", [length({ask})]), halt().', options=OURS,
+                         env=env)
+    client.expect("^100000 numbers$")
+    client.finish()
