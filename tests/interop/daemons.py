@@ -1,6 +1,6 @@
-"""Under `weft run --sockets`: programs that do with their descriptors, processes and environment what
-daemons and shells do: close all that they did not open, move them to numbers of their own, start
-programs that inherit them, and rely on what select says."""
+"""Under `weft run --sockets`: programs that do with their descriptors, processes and environments
+what daemons and shells do: close all that they did not open, move them to numbers of their own,
+start programs that inherit them, and rely on the result of select."""
 
 import os
 import pwd
