@@ -35,6 +35,28 @@ TEST_P(End, IsReturnedByEachCallBehindTheLastByte) {
   EXPECT_EQ(sides.passive->receive(more, test_timeout).error_number, ECANCELED);
 }
 
+// A layer that builds on streams shows the end where all bytes before it were taken.
+TEST_P(End, IsDrainedOnceTheLastByteIsReceived) {
+  struct Notes : Stream::Watcher {
+    void changed(const Stream::Readiness& now) noexcept override { last = now; }
+    Stream::Readiness last;
+  } notes;
+  Sides sides(options());
+  ASSERT_TRUE(sides.active.send(bytes_of("last words"), test_timeout).ok());
+  sides.active.finish();
+  // More bytes than there are: returns at the end.
+  std::vector<std::byte> all(20);
+  ASSERT_TRUE(sides.passive->receive(all, test_timeout, {.peek = true, .wait_all = true}).ok());
+  const auto before = sides.passive->watch(&notes);
+  EXPECT_TRUE(before.ended);
+  EXPECT_FALSE(before.drained);
+  EXPECT_EQ(text_of(receive_all(*sides.passive, 9)), "last word");
+  EXPECT_FALSE(sides.passive->readiness().drained);
+  EXPECT_EQ(text_of(receive_all(*sides.passive, 1)), "s");
+  EXPECT_TRUE(notes.last.drained) << "the watcher was not called";
+  sides.passive->unwatch(&notes);
+}
+
 TEST_P(End, TheOtherDirectionGoesOn) {
   Sides sides(options());
   sides.active.finish();
