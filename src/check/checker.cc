@@ -74,7 +74,7 @@ void Call::destroyed(const void* object) {
   const StackId here = stack();
   Checker& state = checker();
   const std::lock_guard lock(state.mutex);
-  state.objects.destroy(object, here, function_);
+  state.objects.destroy(object, here, function_, additions_);
 }
 
 void Call::refused(const void* object) {

@@ -68,7 +68,10 @@ void report_accesses();
 // One call of the program into verbs. Its thread's accesses to memory are the device's meanwhile.
 class Call {
  public:
-  explicit Call(const char* function) : function_(function) { report_accesses(); }
+  explicit Call(const char* function)
+      : function_(function), additions_(checker().objects.additions()) {
+    report_accesses();
+  }
   // The stack of the call, taken at the first use.
   [[nodiscard]] StackId stack();
   [[nodiscard]] const char* function() const { return function_; }
@@ -88,6 +91,7 @@ class Call {
   const Inside inside_;
   InsideDevice inside_device_;
   const char* function_;
+  const std::uint64_t additions_;  // of objects, before the call
   StackId stack_ = 0;
 };
 

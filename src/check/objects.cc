@@ -52,6 +52,7 @@ std::string to_string(const Object& object) {
 void Objects::add(Object object) {
   const std::uint64_t count = ++counts_[object.kind];
   if (object.number == 0) object.number = count;
+  object.addition = ++additions_;
   destroyed_.erase(object.handle);
   live_.insert_or_assign(object.handle, std::move(object));
 }
@@ -66,9 +67,11 @@ const Object* Objects::find_destroyed(const void* handle) const {
   return found == destroyed_.end() ? nullptr : &found->second;
 }
 
-void Objects::destroy(const void* handle, StackId stack, const std::string& destroyer) {
-  auto node = live_.extract(handle);
-  if (node.empty()) return;
+void Objects::destroy(const void* handle, StackId stack, const std::string& destroyer,
+                      std::uint64_t additions) {
+  const auto found = live_.find(handle);
+  if (found == live_.end() || found->second.addition > additions) return;
+  auto node = live_.extract(found);
   node.mapped().destroyed = stack;
   node.mapped().destroyer = destroyer;
   destroyed_.insert_or_assign(handle, std::move(node.mapped()));

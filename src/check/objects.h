@@ -1,6 +1,7 @@
 // The verbs objects of the program: where each was made and destroyed, and what uses what.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -39,12 +40,13 @@ struct Object {
   bool inherited = false;  // made by the parent of this process
   bool implied = false;    // made and destroyed by a function for another object
   std::vector<const void*> uses{};
+  std::uint64_t addition = 0;  // among all objects, from 1 on
 };
 
 // "queue pair 0x2a0001"
 [[nodiscard]] std::string to_string(const Object& object);
 
-// Not thread-safe.
+// Not thread-safe, but for additions().
 class Objects {
  public:
   // With number 0 the object is numbered.
@@ -52,7 +54,12 @@ class Objects {
   // Null if it is not live; null if it was never destroyed.
   [[nodiscard]] const Object* find(const void* handle) const;
   [[nodiscard]] const Object* find_destroyed(const void* handle) const;
-  void destroy(const void* handle, StackId stack, const std::string& destroyer);
+  // By a call that began after `additions` objects were added. The device has destroyed the object
+  // already, so that another thread may have a new one at its address: that one is left alone.
+  void destroy(const void* handle, StackId stack, const std::string& destroyer,
+               std::uint64_t additions);
+  // How many objects were added so far.
+  [[nodiscard]] std::uint64_t additions() const { return additions_; }
   // From now on the object uses this other one only; null: none.
   void set_used(const void* handle, const void* used);
   // In the child of a fork(2): all objects are the parent's.
@@ -65,6 +72,7 @@ class Objects {
   std::unordered_map<const void*, Object> destroyed_;
   std::deque<const void*> order_;  // of destroyed_, the oldest first
   std::unordered_map<Kind, std::uint64_t> counts_;
+  std::atomic<std::uint64_t> additions_{0};
 };
 
 }  // namespace weft::check
