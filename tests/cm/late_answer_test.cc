@@ -93,6 +93,7 @@ TEST_F(LateAnswer, AnIdMayBeRefusedAtOnce) {
   rdma_cm_id* const repeated = make_client(active_, listener_);
   client_ = make_client(active_, listener_);
   destroy(listener_);
+  listener_ = nullptr;
   std::uint64_t at_once_ns = 0;
   ASSERT_EQ(manager_->set_option(client_, RDMA_OPTION_ID, refused_time_option, &at_once_ns,
                                  sizeof at_once_ns),
