@@ -271,9 +271,9 @@ bool AcceptQueue::take_one_from_kernel() {
 
 void AcceptQueue::add_arriving(Descriptor connection) {
   const std::lock_guard lock(mutex_);
-  if (open_) {
-    AcceptThread::instance().await_first_bytes(std::move(connection), shared_from_this());
-  }
+  if (!open_) return;
+  AcceptThread::instance().await_first_bytes(std::move(connection), shared_from_this(),
+                                             defers_at_first_);
 }
 
 bool AcceptQueue::make_room_for_arriving() {

@@ -116,8 +116,8 @@ void AcceptThread::remove_requests(int requests) {
 }
 
 void AcceptThread::await_first_bytes(Descriptor connection,
-                                     const std::shared_ptr<AcceptQueue>& queue) {
-  arriving_.add(std::move(connection), queue);
+                                     const std::shared_ptr<AcceptQueue>& queue, bool deferred) {
+  arriving_.add(std::move(connection), queue, deferred);
   if (!in_accept_thread) wake_.signal();  // run() has to know its deadline
 }
 

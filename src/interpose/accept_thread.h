@@ -38,7 +38,8 @@ class AcceptThread {
   void remove_requests(int requests);
   // Clients whose first bytes the thread waits for.
   [[nodiscard]] bool make_room() { return arriving_.make_room(); }
-  void await_first_bytes(Descriptor connection, const std::shared_ptr<AcceptQueue>& queue);
+  void await_first_bytes(Descriptor connection, const std::shared_ptr<AcceptQueue>& queue,
+                         bool deferred = false);
   [[nodiscard]] ArrivingClients& arriving() { return arriving_; }
   [[nodiscard]] KernelOffers& offers() { return offers_; }
   [[nodiscard]] std::vector<std::shared_ptr<AcceptQueue>> all();

@@ -25,6 +25,8 @@ constexpr std::chrono::milliseconds youngest_replaced{100};
 // Streams send their request at once. A client that is silent for this time is taken for plain TCP.
 constexpr std::chrono::seconds short_silence{1};
 constexpr std::chrono::seconds long_silence{5};
+// Instead of the first: the kernel does not wait while it answers a flood of SYNs with cookies.
+constexpr std::chrono::milliseconds silence_after_deferral{100};
 // From the key of a request to its last byte.
 constexpr std::chrono::seconds rest_of_request{5};
 
@@ -32,6 +34,11 @@ std::size_t max_clients() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return least_clients;
   return std::clamp(limit.rlim_cur / share_of_descriptors, least_clients, most_clients);
+}
+
+Clock::duration silence(bool deferred) {
+  if (!tcp_fallback_allowed()) return long_silence;
+  return deferred ? Clock::duration(silence_after_deferral) : Clock::duration(short_silence);
 }
 
 }  // namespace
@@ -72,7 +79,8 @@ ArrivingClients::Client ArrivingClients::take_out(Clients::iterator place) {
 }
 
 // With EPOLLET each arrival of bytes is one event.
-void ArrivingClients::add(Descriptor connection, const std::shared_ptr<AcceptQueue>& queue) {
+void ArrivingClients::add(Descriptor connection, const std::shared_ptr<AcceptQueue>& queue,
+                          bool deferred) {
   const auto now = Clock::now();
   const std::lock_guard lock(mutex_);
   const std::uint64_t token = ++last_token_;
@@ -81,7 +89,7 @@ void ArrivingClients::add(Descriptor connection, const std::shared_ptr<AcceptQue
             .queue = queue,
             .key = queue.get(),
             .since = now,
-            .until = now + (tcp_fallback_allowed() ? short_silence : long_silence),
+            .until = now + silence(deferred),
             .bytes = 0};
   if (epoll_.add(client.connection.get(), EPOLLIN | EPOLLRDHUP | EPOLLET, token) != 0) {
     clients_.erase(token);

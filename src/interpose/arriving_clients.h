@@ -33,8 +33,9 @@ class ArrivingClients {
   // all. Returns false if all of them are too young for that: a real client may be among them.
   [[nodiscard]] bool make_room();
   // Waits for the bytes of `connection`, then calls AcceptQueue::on_arrived(). Closes it if it
-  // cannot be waited for.
-  void add(Descriptor connection, const std::shared_ptr<AcceptQueue>& queue);
+  // cannot be waited for. `deferred`: the kernel has waited for the first one already
+  // (TCP_DEFER_ACCEPT).
+  void add(Descriptor connection, const std::shared_ptr<AcceptQueue>& queue, bool deferred);
   // Closes all clients of a queue.
   void remove_all_of(const AcceptQueue& queue);
 
