@@ -23,14 +23,14 @@ two sides differ, the server's is first.
 # What is not found by the tests of this page.
 _PEERS = pathlib.Path(__file__).with_name("peers.md").read_text(encoding="utf-8")
 
-_OPTION_OF_CHANCE = re.compile(r" (?:-l?p|--port)[ =]?\d+")
+_PORTS = re.compile(r" (?:-l?p|--port)[ =]?\d+| -P \d{5}\b|(?<=127\.0\.0\.1)[ :]\d{5}\b")
 _FOLDERS = re.compile(r"/(?:[\w.+-]+/)+(?=[\w.+-])")
 
 
 def command(line):
     """What one side ran, without what is drawn anew each time."""
     program = line.partition(" -- ")[2] or line.partition(": ")[2]
-    return _FOLDERS.sub("", _OPTION_OF_CHANCE.sub("", program))
+    return _FOLDERS.sub("", _PORTS.sub("", program))
 
 
 def cell(text):
