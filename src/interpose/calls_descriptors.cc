@@ -29,7 +29,7 @@ namespace {
 int refuse_copy(int copy) {
   print_notice(
       "a connection can be passed to another program by fork and exec or by posix_spawn, but not "
-      "by vfork");
+      "by vfork or clone");
   next::close(copy);
   return fail_with(EOPNOTSUPP);
 }
