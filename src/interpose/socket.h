@@ -133,16 +133,17 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   [[nodiscard]] bool claim_loss_report() { return !loss_reported_.exchange(true); }
   // A waiter uses EPOLLET: it needs an event for each arrival.
   void use_edges();
-  // A waiter wants to know of the peer's end although there are bytes to receive (EPOLLRDHUP). To
-  // others the end is shown behind them: a relay could not add them to a visible socket that has
-  // ended.
+  // A waiter wants to know of the peer's end although there are bytes to receive (EPOLLRDHUP).
+  // Otherwise the end is shown behind them, because a relay cannot put bytes into a visible socket
+  // that has ended.
   void want_end();
   [[nodiscard]] bool needs_every_arrival() const noexcept override { return uses_edges_; }
   [[nodiscard]] bool looks() const noexcept override { return member_.listed; }
   [[nodiscard]] int send_timeout_ms() const { return send_timeout_ms_; }
 
   // --- Relay and fork(2) (socket_relay.cc)
-  // Lets the kernel carry the bytes from now on. False if the socket is not connected.
+  // Lets the kernel carry the bytes from now on. False if the socket is not connected, or shows the
+  // peer's end already while bytes are left: then it goes on as it is.
   bool start_relay();
   // Before fork(2): both processes will have the connection or the listener.
   void prepare_fork();
@@ -187,6 +188,7 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   };
 
   void note_end();
+  [[nodiscard]] bool shows_end_before(const stream::Stream::Readiness& now);
   void show(const stream::Stream::Readiness& now);
   void apply(const SocketOption& option);
   int set_kernel_option(int level, int name, const void* value, socklen_t bytes);

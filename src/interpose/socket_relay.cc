@@ -11,6 +11,13 @@
 
 namespace weft::interpose {
 
+// Whether the visible socket has ended although there are bytes to receive, which a relay could not
+// put into it any more: see want_end().
+bool Socket::shows_end_before(const stream::Stream::Readiness& now) {
+  const std::lock_guard lock(visible_mutex_);
+  return shown_.ended && !now.drained;
+}
+
 // The names are fixed first: afterwards the stream belongs to the relay.
 bool Socket::start_relay() {
   if (phase_ == Phase::relayed) return true;
@@ -18,7 +25,12 @@ bool Socket::start_relay() {
   const auto stream = this->stream();
   leave_set();
   stream->unwatch(this);  // so that the bell is not rung any more
-  const std::uint64_t bells = stream->readiness().bells;
+  const auto now = stream->readiness();
+  if (shows_end_before(now)) {
+    stream->watch(this);
+    return false;
+  }
+  const std::uint64_t bells = now.bells;
   const auto local = local_name();
   const auto peer = peer_name();
   const std::scoped_lock lock(mutex_, visible_mutex_);
@@ -77,6 +89,7 @@ void Socket::abandon_in_child() {
       visible_.release();
       return;
     case Phase::connecting:
+    case Phase::connected:  // it could not be relayed
       phase_ = Phase::abandoned;
       return;
     default:

@@ -122,6 +122,21 @@ void forks_after_the_end() {
   tell("by a child after the end", receive_text(pair.here));
 }
 
+// The server waits for the end too (POLLRDHUP), and has not received what came before it yet.
+void forks_with_a_known_end() {
+  const Pair pair;
+  say(pair.here, "before the end");
+  shutdown(pair.here, SHUT_WR);
+  await(pair.there, POLLRDHUP);
+  const pid_t child = fork();
+  if (child == 0) std::exit(0);  // with its exit handlers
+  int status = -1;
+  waitpid(child, &status, 0);
+  tell("status of a child that uses nothing", status);
+  tell("bytes before a known end", receive_text(pair.there));
+  tell("the known end", receive_text(pair.there));
+}
+
 // Another program writes to a connection.
 void spawning() {
   Pair pair;
@@ -215,6 +230,7 @@ void share_sockets() {
   signals();
   forks();
   forks_after_the_end();
+  forks_with_a_known_end();
   files();
   standard_output();
   passing();
