@@ -12,6 +12,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/own_descriptors.h"
+
 namespace weft::provider {
 namespace {
 
@@ -33,7 +35,7 @@ void on_signal(int /*signal*/) {
 // that is impossible, are refused with ESPIPE; O_NONBLOCK, because a FIFO would wait for a reader.
 Descriptor open_locked(const std::string& path) {
   constexpr int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
-  Descriptor file(::open(path.c_str(), flags, 0644));
+  Descriptor file(own_descriptors::moved_high(::open(path.c_str(), flags, 0644)));
   if (file.valid() && lseek(file.get(), 0, SEEK_CUR) < 0) return {};
   if (!file.valid() || flock(file.get(), LOCK_EX | LOCK_NB) == 0) return file;
   errno = EWOULDBLOCK;

@@ -18,6 +18,7 @@
 
 #include "base/fault_handler.h"
 #include "base/guarded_memory.h"
+#include "base/own_descriptors.h"
 
 namespace weft::device {
 namespace {
@@ -57,7 +58,7 @@ long thread_id() {
 // With errno; EWOULDBLOCK if another process writes the file.
 Descriptor open_locked(const std::string& path) {
   constexpr int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
-  Descriptor file(::open(path.c_str(), flags, 0644));
+  Descriptor file(own_descriptors::moved_high(::open(path.c_str(), flags, 0644)));
   struct stat status {};
   if (!file.valid() || fstat(file.get(), &status) != 0) return {};
   if (!S_ISREG(status.st_mode)) {
