@@ -8,8 +8,8 @@
 // By accept(2) itself: while another process has the socket as well (fork(2)), because a client
 // that is taken here can be accepted only here; at first, because the process may be about to
 // fork; and while clients come that are left to the kernel (DirectAccepting). The kernel then
-// holds back those that have sent nothing: a program that is told of a client may rely on getting
-// one.
+// holds back the clients that have sent nothing, because some programs end if accept(2) finds no
+// client after select(2) has reported one.
 #pragma once
 
 #include <cstddef>

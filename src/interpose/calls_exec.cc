@@ -1,8 +1,8 @@
 // Replacements of exec(3), for programs that inherit a listening socket.
 //
-// Who executes a program may give it an environment without this library: Dovecot does, for all its
-// servers. Such a program mostly has no use for the library. But clients on this host connect to a
-// listening socket as its first owner announced it, so whoever accepts from it has to know streams.
+// A program may execute another one with an environment that does not load this library: Dovecot
+// does so for all its servers. Most such programs do not need the library. A program that inherits
+// a listening socket needs it, because clients of this host send it the requests of streams.
 #include <dirent.h>
 #include <fcntl.h>
 #include <netinet/in.h>

@@ -1,4 +1,5 @@
-// Weft's own descriptors are known to whoever replaces close(2), and are out of the program's way.
+// Tests that a library which replaces close(2) can find Weft's own descriptors, and that they have
+// high numbers.
 #include "base/own_descriptors.h"
 
 #include <fcntl.h>

@@ -19,9 +19,9 @@ with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as listener:
             connection.sendall(data)
 """
 _TALKS = """
-exec 3<>"/dev/tcp/127.0.0.1/$1"
+exec 3<>"/dev/tcp/127.0.0.1/$2"
 for number in 4 5 6 7 8 9; do
-  eval "exec $number>'$2'"
+  eval "exec $number>'$3'"
 done
 for word in one two three; do
   echo "$word" >&3
@@ -37,8 +37,8 @@ def bash(stage):
     port, file = harness.free_port(), stage.scratch("file")
     server = stage.start("server", "python3", "-c", _ECHO, port, options=OURS)
     server.await_listening(port)
-    client = stage.start("client", installed("bash"), script(stage, "talks.sh", _TALKS), port, file,
-                         options=OURS)
+    client = stage.start("client", installed("bash"), script(stage, "talks.sh", _TALKS), "--port",
+                         port, file, options=OURS)
     client.finish()
     server.finish()
     said = [line for line in client.lines if line.startswith("answer")]
@@ -115,7 +115,7 @@ userdb {{
 _MAIL = """
 import imaplib, sys
 for _ in range(3):
-    mail = imaplib.IMAP4("127.0.0.1", int(sys.argv[1]))
+    mail = imaplib.IMAP4("127.0.0.1", int(sys.argv[2]))
     mail.login("somebody", "secret")
     mail.append("INBOX", None, None, b"Subject: a message\\r\\n\\r\\n" + b"x" * 50000)
     mail.select()
@@ -139,7 +139,8 @@ def dovecot(stage):
     server = stage.start("server", installed("dovecot", "/usr/sbin"), "-F", "-c", configuration,
                          options=OURS, privileged=True)
     server.await_listening(port)
-    client = stage.start("client", "python3", "-c", _MAIL, port, options=OURS)
+    client = stage.start("client", "python3", script(stage, "mail.py", _MAIL), "--port", port,
+                         options=OURS)
     client.finish()
     need(client.lines.count("bytes 50022") == 3, f"the client says {client.lines}")
 
@@ -152,7 +153,7 @@ def erlang(stage):
     env = {"ERL_EPMD_PORT": str(port), "HOME": home}
     mapper = stage.start("mapper", installed("epmd"), "-port", port, options=OURS, env=env)
     mapper.await_listening(port)
-    node = [installed("erl"), "-noshell", "-setcookie", "weft", "-name"]
+    node = [installed("erl"), "-noshell", "-start_epmd", "false", "-setcookie", "weft", "-name"]
     server = stage.start("server", *node, "server@127.0.0.1", "-eval",
                          'io:format("ready~n").', options=OURS, env=env)
     server.expect("^ready$")
