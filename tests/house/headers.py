@@ -1,7 +1,8 @@
 """Each header of src/ and include/weft compiles alone.
 
-The flags are those of a source file of the same layer. What was checked before and has not changed
-since, nor anything that it includes, is not compiled again.
+A source file of the build that includes its own header first has shown it already. The others are
+compiled with the flags of a source file of the same layer. What was checked before and has not
+changed since, nor anything that it includes, is not compiled again.
 """
 
 import concurrent.futures
@@ -21,6 +22,7 @@ import includes
 # Optimisation and instrumentation do not matter for whether a header compiles; they cost time.
 _DROP = re.compile(r"-fsanitize|-fno-sanitize|-O|-g\d?$|-M|-flto|-fno-fat-lto|-Winvalid-pch")
 _DROP_WITH_VALUE = {"-o", "-c", "-MF", "-MT", "-MQ"}
+_INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]*)[">]', re.MULTILINE)
 
 
 def flags_of(entry):
@@ -39,17 +41,32 @@ def flags_of(entry):
     return kept
 
 
+def compiled_files(build):
+    """(file, its entry in the compile commands) for each source file of the build."""
+    for entry in json.loads(house.read(build / "compile_commands.json")):
+        yield pathlib.Path(entry["directory"], entry["file"]), entry
+
+
 def flags_by_layer(root, build):
     """The flags for each layer; under "" those for a layer without a source file."""
-    commands = build / "compile_commands.json"
     flags = {}
-    for entry in json.loads(house.read(commands)):
-        path = pathlib.Path(entry["directory"], entry["file"])
+    for path, entry in compiled_files(build):
         if root / "src" in path.parents:
             words = flags_of(entry)
             flags.setdefault(path.relative_to(root / "src").parts[0], words)
             flags.setdefault("", words)
     return flags
+
+
+def name_of(root, header):
+    """The header as the project's files include it."""
+    return str(header.relative_to(root / ("src" if root / "src" in header.parents else "include")))
+
+
+def is_first_of_its_source(root, header, compiled):
+    source = header.with_suffix(".cc")
+    first = source in compiled and _INCLUDE.search(house.read(source))
+    return bool(first) and first[1] == name_of(root, header)
 
 
 def digest(paths):
@@ -64,7 +81,7 @@ def digest(paths):
 
 def compile_alone(root, build, header, flags):
     """What the compiler says (empty if fine), and the project's files that were read."""
-    name = header.relative_to(root / ("src" if root / "src" in header.parents else "include"))
+    name = name_of(root, header)
     with tempfile.TemporaryDirectory() as scratch:
         depends = pathlib.Path(scratch, "depends")
         command = flags + [f"-I{root}/src", f"-I{root}/include", "-fsyntax-only", "-x", "c++", "-",
@@ -96,7 +113,9 @@ def main():
 
     memory_file = build / "header_check.json"
     before, after, work = load(memory_file), {}, {}
-    headers = [path for path in house.sources(root) if path.suffix in (".h", ".hpp")]
+    compiled = {path for path, _ in compiled_files(build)}
+    headers = [path for path in house.sources(root) if path.suffix in (".h", ".hpp") and
+               not is_first_of_its_source(root, path, compiled)]
     for header in headers:
         flags = by_layer.get(includes.layer_of(root, header)[0] or "", by_layer[""])
         known = before.get(str(header))
