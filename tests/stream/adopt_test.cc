@@ -1,5 +1,6 @@
 // Streams over TCP connections that the program has accepted itself.
 #include <arpa/inet.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -66,6 +67,40 @@ TEST(Adopting, AClientOfAnotherProtocolIsDisconnected) {
   EXPECT_LE(recv(client, &byte, 1, 0), 0);
   EXPECT_FALSE(listener.next(Deadline::now()));
   close(client);
+}
+
+// What the program has set for its own connections: TCP_CORK keeps short messages back for 200 ms,
+// with SO_RCVLOWAT such a message does not show, with SO_LINGER close(2) waits for the peer.
+TEST(Adopting, NoOptionOfTheProgramsListenerRemains) {
+  const PlainListener plain;
+  const auto set = [&](int level, int name, const auto& value) {
+    ASSERT_EQ(setsockopt(plain.fd, level, name, &value, sizeof value), 0);
+  };
+  set(IPPROTO_TCP, TCP_CORK, 1);
+  set(SOL_SOCKET, SO_RCVLOWAT, 5000);
+  set(SOL_SOCKET, SO_LINGER, linger{.l_onoff = 1, .l_linger = 5});
+  Listener listener = Listener::for_connections();
+  Stream active;
+  active.start_connecting(plain.name());
+  const int accepted = accept(plain.fd, nullptr, nullptr);
+  const int copy = dup(accepted);
+  listener.adopt(accepted);
+  const auto first_int_of = [&](int level, int name) {
+    std::array<int, 2> value{-1, -1};
+    socklen_t bytes = sizeof value;
+    EXPECT_EQ(getsockopt(copy, level, name, value.data(), &bytes), 0);
+    return value[0];
+  };
+  EXPECT_EQ(first_int_of(IPPROTO_TCP, TCP_CORK), 0);
+  EXPECT_EQ(first_int_of(SOL_SOCKET, SO_RCVLOWAT), 1);
+  EXPECT_EQ(first_int_of(SOL_SOCKET, SO_LINGER), 0);
+  close(copy);
+  auto request = listener.next(test_timeout);
+  ASSERT_TRUE(request);
+  Stream passive = std::move(*request).accept();
+  ASSERT_TRUE(active.await_connected(test_timeout));
+  EXPECT_TRUE(active.send(bytes_of("short")).ok());
+  EXPECT_EQ(text_of(receive_all(passive, 5)), "short");
 }
 
 TEST(Adopting, AListenerWithAnAddressTakesNone) {

@@ -255,6 +255,7 @@ int Listener::adopt(sys::Descriptor connection) {
   sockaddr_storage peer{};
   if (const int failed = sys::peer_address(connection.get(), &peer); failed < 0) return -failed;
   if (const int failed = sys::set_nonblocking(connection.get()); failed < 0) return -failed;
+  clear_inherited_options(connection.get());
   // Unlike a connection in TCP's queue, this one cannot wait.
   if (!make_room()) return ENOBUFS;
   std::shared_ptr<InboundHandshake> inbound;

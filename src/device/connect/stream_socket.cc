@@ -202,6 +202,16 @@ void tune(int fd, bool same_host) {
   sys::set_option(fd, IPPROTO_TCP, TCP_CONGESTION, reno, sizeof reno - 1);
 }
 
+// An accepted socket has the options of its listener (socket(7), tcp(7)), which a program has set
+// for itself. TCP_CORK would keep short FPDUs back for 200 ms, SO_RCVLOWAT would hide them from
+// epoll(7), and SO_LINGER would let close(2) wait or reset the connection.
+void clear_inherited_options(int fd) {
+  sys::set_option(fd, IPPROTO_TCP, TCP_CORK, 0);
+  sys::set_option(fd, SOL_SOCKET, SO_RCVLOWAT, 1);
+  constexpr linger none{};
+  sys::set_option(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
+}
+
 // TCP knows two sides that open a connection at the same time (RFC 9293 §3.5); they may be one.
 int connect_to_itself(sys::Descriptor& socket) {
   sys::Descriptor made(sys::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP));

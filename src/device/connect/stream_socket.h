@@ -112,6 +112,8 @@ class StreamSocket {
 // Sets the socket options of every connection: no delay, and on one host a congestion control that
 // does not pace.
 void tune(int fd, bool same_host);
+// For a connection that came from a listener of the program.
+void clear_inherited_options(int fd);
 // Makes a connection whose two ends are one socket, which receives what it sends. 0 or an errno
 // value.
 int connect_to_itself(sys::Descriptor& socket);
