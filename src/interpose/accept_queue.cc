@@ -24,7 +24,7 @@ constexpr unsigned rechecks_before_ahead = 40;
 // The same for a process that has accepted clients elsewhere, or whose parent had: if it serves by
 // several processes, it has forked by then. An FTP server listens anew for each file. It accepts
 // the client there only after the client has connected and has asked for the file.
-constexpr unsigned rechecks_of_a_server = 4;
+constexpr unsigned rechecks_of_a_server = 1;
 constinit std::atomic<bool> has_accepted{false};
 // For 200 ms another process may accept a client that may be our own.
 constexpr unsigned rechecks_before_own = 4;
