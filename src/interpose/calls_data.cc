@@ -10,6 +10,7 @@
 #include "interpose/data.h"
 #include "interpose/export.h"
 #include "interpose/kernel_connection.h"
+#include "interpose/passed_descriptors.h"
 #include "interpose/table.h"
 
 using namespace weft::interpose;
@@ -138,7 +139,12 @@ WEFT_INTERPOSED ssize_t sendmsg(int fd, const msghdr* message, int flags) {
   return stream_or_kernel<Moves::out>(
       fd,
       [&](Socket& socket) { return send(socket, message->msg_iov, message->msg_iovlen, flags); },
-      [&] { return relay_passed_descriptors(*message) ? next::sendmsg(fd, message, flags) : -1; });
+      [&] {
+        return guarded([&] {
+          const PassingMessage passing(*message);
+          return passing.get() ? next::sendmsg(fd, passing.get(), flags) : -1;
+        });
+      });
 }
 
 WEFT_INTERPOSED int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {

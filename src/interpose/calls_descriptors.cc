@@ -182,30 +182,6 @@ void relay_all() {
 
 }  // namespace
 
-namespace weft::interpose {
-
-bool relay_passed_descriptors(const msghdr& message) {
-  auto& all = const_cast<msghdr&>(message);
-  // CMSG_NXTHDR(3) needs a header that is not const, but nothing is written to it here.
-  for (cmsghdr* part = CMSG_FIRSTHDR(&all); part; part = CMSG_NXTHDR(&all, part)) {
-    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      // The data of a control message need not be aligned for an int (cmsg(3)).
-      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
-      if (StreamSet* const set = StreamSet::of(fd)) set->leave_all(false);
-      if (relay_for_kernel(fd)) continue;
-      print_notice("a socket can be passed to another process only while it is connected");
-      errno = EOPNOTSUPP;
-      return false;
-    }
-  }
-  return true;
-}
-
-}  // namespace weft::interpose
-
 // The entry is removed before the kernel closes the number: afterwards another thread may get the
 // same number for a new file.
 // Programs that close each number in turn get EBADF for what is Weft's, as for what is not open.

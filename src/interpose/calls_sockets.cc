@@ -1,6 +1,7 @@
 // Replacements of the functions that create, connect and shut down sockets.
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 
 #include <cerrno>
@@ -229,6 +230,23 @@ bool is_tcp(int fd) {
          protocol == IPPROTO_TCP;
 }
 
+bool is_unused_tcp(int fd) {
+  tcp_info info{};
+  socklen_t bytes = sizeof info;
+  return is_tcp(fd) && next::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 &&
+         info.tcpi_state == TCP_CLOSE;
+}
+
+// Of a socket that listens or connects now. It may have come from another process: by fork(2) and
+// exec, or in a message (SCM_RIGHTS).
+std::shared_ptr<Socket> find_or_take(int fd) {
+  auto socket = find(fd);
+  if (socket || !is_unused_tcp(fd)) return socket;
+  socket = Socket::of_kernel_socket(fd);
+  put(fd, socket);
+  return socket;
+}
+
 }  // namespace
 
 WEFT_INTERPOSED int socket(int family, int type, int protocol) {
@@ -254,9 +272,9 @@ WEFT_INTERPOSED int bind(int fd, const sockaddr* address, socklen_t bytes) {
 }
 
 WEFT_INTERPOSED int listen(int fd, int backlog) {
-  const auto socket = find(fd);
-  if (!socket) return next::listen(fd, backlog);
   return guarded([&] {
+    const auto socket = find_or_take(fd);
+    if (!socket) return next::listen(fd, backlog);
     socket->listen(fd, backlog);
     return 0;
   });
@@ -277,9 +295,9 @@ WEFT_INTERPOSED int accept(int fd, sockaddr* address, socklen_t* bytes) {
 }
 
 WEFT_INTERPOSED int connect(int fd, const sockaddr* address, socklen_t bytes) {
-  const auto socket = find(fd);
-  if (!socket) return next::connect(fd, address, bytes);
   return guarded([&] {
+    const auto socket = find_or_take(fd);
+    if (!socket) return next::connect(fd, address, bytes);
     const auto peer = to_address(address, bytes, true);
     const auto by_kernel = connect_by_kernel(socket, fd, peer);
     const int error = by_kernel ? *by_kernel : socket->connect(peer);

@@ -151,7 +151,10 @@ void Socket::start_connecting(const stream::Address& peer) {
     const std::lock_guard lock(mutex_);
     if (phase_ == Phase::bound) {
       const auto name = local_name_of(kernel_.fd());
-      kernel_.close();  // the stream binds to its address
+      // The stream binds to its address, also where another process has the kernel socket, too.
+      constexpr int on = 1;
+      next::setsockopt(kernel_.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+      kernel_.close();
       stream->bind(to_address(reinterpret_cast<const sockaddr*>(&name), size_of(name), false));
     }
   }
@@ -184,6 +187,11 @@ int Socket::await_connection() {
     connect_.blocks = false;
     return EINPROGRESS;
   }
+}
+
+// The stream's own limits end this. The visible socket is not writable meanwhile.
+void Socket::await_outcome() const {
+  while (phase_ == Phase::connecting) (void)visible_.await_writable(-1);
 }
 
 // --- A stream that was not connected -------------------------------------------------------------

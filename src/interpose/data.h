@@ -28,10 +28,6 @@ inline constexpr ssize_t call_kernel = -2;
 [[nodiscard]] ssize_t receive(Socket& socket, const iovec* pieces, std::size_t count, int flags);
 [[nodiscard]] ssize_t send(Socket& socket, const iovec* pieces, std::size_t count, int flags);
 
-// Starts relays for the sockets that a message passes to another process (SCM_RIGHTS). False with
-// errno if one of them is not connected.
-[[nodiscard]] bool relay_passed_descriptors(const msghdr& message);
-
 inline int fail_with(int error) {
   errno = error;
   return -1;

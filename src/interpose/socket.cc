@@ -32,6 +32,14 @@ std::shared_ptr<Socket> Socket::create(int family, int type, int protocol, int& 
   return made;
 }
 
+std::shared_ptr<Socket> Socket::of_kernel_socket(int visible) {
+  const int flags = next::fcntl(visible, F_GETFL, nullptr);
+  auto made = std::make_shared<Socket>(inherited_options_of(visible), flags & O_NONBLOCK);
+  if (port_of(local_name_of(visible)) != 0) made->phase_ = Phase::bound;
+  made->kernel_.borrow(visible);
+  return made;
+}
+
 // The new file keeps the close-on-exec flag that the number had.
 void Socket::open_visible() {
   const std::scoped_lock lock(mutex_, visible_mutex_);

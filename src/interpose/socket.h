@@ -52,6 +52,9 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   static std::shared_ptr<Socket> create(int family, int type, int protocol, int& visible);
   static std::shared_ptr<Socket> accepted(InheritedOptions inherited, AcceptedStream client,
                                           int type, int& visible);
+  // Of a kernel socket that is not connected and does not listen, which is the program's
+  // descriptor: another process has made it.
+  static std::shared_ptr<Socket> of_kernel_socket(int visible);
   Socket(InheritedOptions options, int type);
   Socket(InheritedOptions options, HiddenPair pair, int type, int& visible);
   ~Socket() override = default;
@@ -145,6 +148,12 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   // Lets the kernel carry the bytes from now on. False if the socket is not connected, or shows the
   // peer's end already while bytes are left: then it goes on as it is.
   bool start_relay();
+  // What to pass to another process in the place of the program's descriptor `fd`. For a listener
+  // it is the kernel socket, from which both processes accept then. Otherwise it is `fd`: the
+  // kernel carries the bytes of a connection, once it is made, and a socket that has none is the
+  // kernel's in this process, too, because either process may connect it. Throws Error(EOPNOTSUPP)
+  // where start_relay() returns false, and if it has failed to connect.
+  [[nodiscard]] int descriptor_to_pass(int fd);
   // Before fork(2): both processes will have the connection or the listener.
   void prepare_fork();
   // In the child, for each descriptor of a listener: puts the kernel socket in its place.
@@ -193,8 +202,10 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   void apply(const SocketOption& option);
   int set_kernel_option(int level, int name, const void* value, socklen_t bytes);
   void replace_by_listener_file(int fd);
+  void share_listener();
   void start_connecting(const stream::Address& peer);
   [[nodiscard]] int await_connection();
+  void await_outcome() const;
   // Finds out why the stream failed to connect. In a thread of its own, as it may wait.
   void resolve_failed_connect();
   void resolve_in_background() noexcept;

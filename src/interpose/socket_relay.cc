@@ -1,6 +1,7 @@
 // A socket whose bytes the kernel carries, and what becomes of sockets at fork(2).
 #include <fcntl.h>
 
+#include <cerrno>
 #include <memory>
 #include <utility>
 
@@ -8,6 +9,8 @@
 #include "interpose/relay.h"
 #include "interpose/relay_name.h"
 #include "interpose/socket.h"
+#include "interpose/table.h"
+#include "weft/error.hpp"
 
 namespace weft::interpose {
 
@@ -46,11 +49,36 @@ bool Socket::start_relay() {
   return true;
 }
 
-// The child will accept from the kernel socket itself. So that socket gets the program's
-// O_NONBLOCK, and returns no silent clients, for which accept(2) would have to wait.
+// A file that an epoll set has leaves it here: programs pass such sockets before they wait for
+// them.
+int Socket::descriptor_to_pass(int fd) {
+  await_outcome();
+  if (start_relay()) return fd;
+  switch (phase_) {
+    case Phase::listening:
+      share_listener();
+      return kernel_fd();
+    case Phase::fresh:
+    case Phase::bound:
+      if (!may_become_kernels()) {
+        set_blocking(kernel_fd(), !nonblocking_);
+        replace_with_kernel_socket(fd);
+      }
+      forget(fd);
+      return fd;
+    default:
+      throw Error(EOPNOTSUPP, "the socket cannot be passed to another process");
+  }
+}
+
 void Socket::prepare_fork() {
   start_relay();
-  if (phase_ != Phase::listening) return;
+  if (phase_ == Phase::listening) share_listener();
+}
+
+// The other process will accept from the kernel socket itself. So that socket gets the program's
+// O_NONBLOCK, and returns no silent clients, for which accept(2) would have to wait.
+void Socket::share_listener() {
   accept_queue()->share();
   defer_silent_clients(kernel_fd());
   set_blocking(kernel_fd(), !nonblocking_);

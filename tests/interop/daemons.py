@@ -1,6 +1,7 @@
 """Under `weft run --sockets`: programs that do with their descriptors, processes and environments
 what daemons and shells do: close all that they did not open, move them to numbers of their own,
-start programs that inherit them, and rely on the result of select."""
+start programs that inherit them, hand them over to their successors, and rely on the result of
+select."""
 
 import os
 import pwd
@@ -83,6 +84,59 @@ def varnish(stage):
                     options=OURS).finish()
         with open(got, encoding="utf-8") as file:
             need(file.read() == page, "the page differs")
+
+
+_HAPROXY = """
+global
+  nbthread 1
+  stats socket {folder}/control mode 600 level admin expose-fd listeners
+defaults
+  mode http
+  timeout connect 20s
+  timeout client 60s
+  timeout server 60s
+frontend front
+  bind 127.0.0.1:{front}
+  default_backend back
+backend back
+  server one 127.0.0.1:{back}
+"""
+
+
+@cases.case("haproxy.hands_over")
+def haproxy(stage):
+    """Each proxy gets its listening socket from the one before, and sends that one away."""
+    back, front = harness.free_port(), harness.free_port()
+    page = "from the server behind the proxies\n" * 2000
+    folder = os.path.dirname(script(stage, "page", page))
+    server = stage.start("server", "python3", "-m", "http.server", "--bind", "127.0.0.1", back,
+                         "--directory", folder, options=OURS)
+    server.await_listening(back)
+    command = [installed("haproxy", "/usr/sbin"), "-db", "-f", script(
+        stage, "haproxy.cfg", _HAPROXY.format(folder=folder, front=front, back=back))]
+    proxy = stage.start("proxy", *command, options=OURS)
+    proxy.await_listening(front)
+    for number in range(3):
+        successor = stage.start(f"proxy {number}", *command, "-x", f"{folder}/control", "-sf",
+                                proxy.pid, options=OURS)
+        proxy.finish()
+        got = stage.scratch(f"got {number}")
+        stage.start(f"client {number}", "curl", "-s", "-o", got, f"http://127.0.0.1:{front}/page",
+                    options=OURS).finish()
+        with open(got, encoding="utf-8") as file:
+            need(file.read() == page, "the page differs")
+        proxy = successor
+
+
+@cases.case("sockets.other_library_path")
+def other_library_path(stage):
+    """R and others set a path of their own, in which the system's libibverbs may come first."""
+    folder = os.path.dirname(script(stage, "libibverbs.so.1", "this is no library"))
+    program = stage.start("program", "sh", "-c",
+                          'LD_LIBRARY_PATH="$0:$LD_LIBRARY_PATH" exec echo started', folder,
+                          options=OURS)
+    program.finish()
+    need("started" in program.lines, f"the program says {program.lines}")
 
 
 _DOVECOT = """

@@ -156,42 +156,138 @@ void spawning() {
   tell("and ends", receive_text(pair.here));
 }
 
-// A child that receives a connection from its parent through a Unix domain socket.
-void passing() {
-  std::array<int, 2> local{};
-  need(socketpair(AF_UNIX, SOCK_STREAM, 0, local.data()) == 0, "socketpair");
-  const pid_t child = fork();
-  char text[] = "x";
+// Passes a descriptor, with one byte, through a Unix domain socket. Returns as sendmsg(2).
+struct PassedDescriptor {
+  PassedDescriptor() {
+    message.msg_iov = &piece;
+    message.msg_iovlen = 1;
+    message.msg_control = space.data();
+    message.msg_controllen = space.size();
+  }
+  ssize_t send(int local, int fd) {
+    cmsghdr* const head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(head), &fd, sizeof(int));
+    return sendmsg(local, &message, 0);
+  }
+  int receive(int local) {
+    int fd = -1;
+    if (recvmsg(local, &message, 0) == 1) {
+      std::memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
+    }
+    return fd;
+  }
+
+  char text[1]{};
   iovec piece{text, 1};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> space{};
   msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = space.data();
-  message.msg_controllen = space.size();
-  if (child == 0) {
-    int fd = -1;
-    if (recvmsg(local[1], &message, 0) == 1) {
-      std::memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
-    }
-    echo(fd);
+};
+
+// A child that exists before the sockets it gets, and what it does with the one that comes.
+struct Receiver {
+  explicit Receiver(void (*use)(int fd)) {
+    need(socketpair(AF_UNIX, SOCK_STREAM, 0, local.data()) == 0, "socketpair");
+    child = fork();
+    if (child != 0) return;
+    use(PassedDescriptor().receive(local[1]));
     _exit(0);
   }
+  ~Receiver() {
+    waitpid(child, nullptr, 0);
+    close(local[0]);
+    close(local[1]);
+  }
+  Receiver(const Receiver&) = delete;
+  Receiver& operator=(const Receiver&) = delete;
+  ssize_t pass(int fd) { return PassedDescriptor().send(local[0], fd); }
+
+  std::array<int, 2> local{};
+  pid_t child = -1;
+};
+
+void passing() {
+  Receiver receiver(echo);
   Pair pair;
-  cmsghdr* const head = CMSG_FIRSTHDR(&message);
-  head->cmsg_level = SOL_SOCKET;
-  head->cmsg_type = SCM_RIGHTS;
-  head->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(head), &pair.there, sizeof(int));
-  tell("passed", sendmsg(local[0], &message, 0));
+  tell("passed", receiver.pass(pair.there));
   close(pair.there);
   pair.there = -1;
   say(pair.here, "passed on");
   tell("by who got it", receive_text(pair.here));
   tell("its end too", receive_text(pair.here));
-  waitpid(child, nullptr, 0);
-  close(local[0]);
-  close(local[1]);
+  tell("no descriptor passed", error_or(receiver.pass(-1)));
+}
+
+// As a server hands its listener over to its successor. Both may accept.
+void passing_a_listener() {
+  Receiver receiver([](int listener) {
+    const int there = accept(listener, nullptr, nullptr);
+    echo(there);
+    close(there);
+    close(listener);
+  });
+  sockaddr_in address{};
+  const int listener = listen_anywhere(address);
+  tell("listener passed", receiver.pass(listener));
+  int here = connect_to(address);
+  say(here, "to the successor");
+  tell("accepted there", receive_text(here));
+  close(here);
+  waitpid(receiver.child, nullptr, 0);
+  here = connect_to(address);
+  say(here, "to the first one");
+  const int there = accept(listener, nullptr, nullptr);
+  tell("accepted here", receive_text(there));
+  close(there);
+  close(here);
+  close(listener);
+}
+
+// The other process connects it: as SOCKS servers do, whose processes have different rights.
+void passing_before_connecting(bool bound) {
+  static sockaddr_in address{};
+  const int listener = listen_anywhere(address);
+  Receiver receiver([](int fd) {
+    need(connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0, "connect");
+    say(fd, "connected elsewhere");
+  });
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in any{
+      .sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero{}};
+  if (bound) need(bind(fd, reinterpret_cast<sockaddr*>(&any), sizeof any) == 0, "bind");
+  tell(bound ? "bound one passed" : "new one passed", receiver.pass(fd));
+  close(fd);
+  const int there = accept(listener, nullptr, nullptr);
+  tell("from there", receive_text(there));
+  tell("and its end", receive_text(there));
+  close(there);
+  close(listener);
+}
+
+// The other process binds it, and the program goes on with its own descriptor.
+void passing_to_be_bound() {
+  Receiver receiver([](int fd) {
+    sockaddr_in any{
+        .sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero{}};
+    need(bind(fd, reinterpret_cast<sockaddr*>(&any), sizeof any) == 0, "bind");
+  });
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  tell("to be bound", receiver.pass(fd));
+  waitpid(receiver.child, nullptr, 0);
+  sockaddr_in address{};
+  socklen_t bytes = sizeof address;
+  need(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) == 0, "getsockname");
+  tell("is bound", address.sin_port != 0);
+  tell("listens", error_or(listen(fd, 8)));
+  const int here = connect_to(address);
+  say(here, "to where it was bound");
+  const int there = accept(fd, nullptr, nullptr);
+  tell("arrives", receive_text(there));
+  close(there);
+  close(here);
+  close(fd);
 }
 
 // As shells do for `echo >&3`: stdio's own output is the connection for a while.
@@ -234,5 +330,9 @@ void share_sockets() {
   files();
   standard_output();
   passing();
+  passing_a_listener();
+  passing_before_connecting(false);
+  passing_before_connecting(true);
+  passing_to_be_bound();
   spawning();
 }
