@@ -68,10 +68,11 @@ Descriptor connect_tcp(const stream::Address& peer) {
 }
 
 // True if a peer that speaks plain TCP may have caused this error: it does not reply to the MPA
-// request, resets the connection, or listens at the port number for TCP alone.
+// request, resets the connection, or listens at the port number for TCP while streams use another
+// port. Without another port, a program that listens a moment later is no such peer.
 bool may_be_tcp(int error) {
-  return error == ECONNREFUSED || error == ECONNRESET || error == EPROTO || error == ETIMEDOUT ||
-         error == EHOSTUNREACH;
+  if (error == ECONNREFUSED) return port_offset() != 0;
+  return error == ECONNRESET || error == EPROTO || error == ETIMEDOUT || error == EHOSTUNREACH;
 }
 
 }  // namespace
