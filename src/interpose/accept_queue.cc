@@ -178,10 +178,19 @@ void AcceptQueue::expect_own_client() {
   ++own_clients_;
 }
 
-// Clients of the other processes must not look for a shortcut to this one, so their streams would
-// stay on TCP. The kernel's own connections are faster than that.
 void AcceptQueue::share() {
   const std::lock_guard lock(mutex_);
+  begin_sharing();
+}
+
+// With mutex_ held.
+void AcceptQueue::share_if_passed() {
+  if (passed_) begin_sharing();
+}
+
+// With mutex_ held. Clients of the other processes must not look for a shortcut to this one, so
+// their streams would stay on TCP. The kernel's own connections are faster than that.
+void AcceptQueue::begin_sharing() {
   if (shared_) return;
   end_accepting_directly();
   shared_ = true;
@@ -232,6 +241,7 @@ void AcceptQueue::on_client_waiting() {
   const auto socket = socket_.lock();  // keeps the kernel socket open
   const std::lock_guard lock(mutex_);
   watched_ = false;
+  share_if_passed();
   if (!socket || !open_ || direct_.is_on()) return;
   if (accepts_ahead_) return take_from_kernel();
   client_waits_ = true;
@@ -323,6 +333,7 @@ void AcceptQueue::give_to_device(Descriptor connection) {
 void AcceptQueue::on_requests() {
   const std::lock_guard lock(mutex_);
   requests_watched_ = false;
+  share_if_passed();
   if (requests_) take_requests();
   watch_if_room();
 }
@@ -356,6 +367,7 @@ void AcceptQueue::close_requests() {
 bool AcceptQueue::recheck(bool timer_expired) {
   const std::lock_guard lock(mutex_);
   if (!open_) return false;
+  share_if_passed();
   if (timer_expired && direct_.is_on() && !direct_.is_used()) end_accepting_directly();
   if (timer_expired && checks_before_announcing_ == 1) announce();
   if (timer_expired && checks_before_announcing_ > 1) --checks_before_announcing_;

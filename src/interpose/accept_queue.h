@@ -12,6 +12,7 @@
 // client after select(2) has reported one.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -51,6 +52,8 @@ class AcceptQueue : public std::enable_shared_from_this<AcceptQueue> {
   void accept_ahead();
   // Before fork(2): the child may accept as well from now on.
   void share();
+  // A child of vfork(2), which cannot do that itself, has passed the socket to another program.
+  void note_passed() { passed_ = true; }
   [[nodiscard]] bool is_shared() const;
   [[nodiscard]] bool is_open() const;
   // This process accepts no more clients. Those that were connected ahead are reset.
@@ -84,6 +87,8 @@ class AcceptQueue : public std::enable_shared_from_this<AcceptQueue> {
   bool recheck(bool timer_expired);
 
  private:
+  void begin_sharing();
+  void share_if_passed();
   void announce();
   void stop_announcing();
   void open_requests();
@@ -108,6 +113,7 @@ class AcceptQueue : public std::enable_shared_from_this<AcceptQueue> {
   const stream::Options options_;
   const std::weak_ptr<Socket> socket_;
   mutable std::mutex mutex_;
+  std::atomic<bool> passed_{false};
   std::uint64_t cookie_ = 0;
   bool open_ = true;
   bool accepts_ahead_ = false;

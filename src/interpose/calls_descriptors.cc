@@ -71,7 +71,9 @@ bool relay_for_kernel(int fd) {
 // Enters a duplicate of `from` in the table, or removes a stale entry for its number.
 int register_copy(int from, int copy) {
   if (copy < 0) return copy;
-  if (find_stream(from) && !owns_table()) return refuse_copy(copy);
+  if (const auto stream = find_stream(from); stream && !owns_table()) {
+    return stream->pass_to_program(copy) ? copy : refuse_copy(copy);
+  }
   if (StreamSet* const set = StreamSet::of(from); set && owns_table()) set->leave_all(false);
   forget_set(copy);
   let_key_go(from);

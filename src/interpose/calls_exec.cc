@@ -19,6 +19,7 @@
 #include "interpose/data.h"
 #include "interpose/export.h"
 #include "interpose/next.h"
+#include "interpose/table.h"
 
 using namespace weft::interpose;
 
@@ -122,9 +123,29 @@ class WithLibrary {
   std::vector<char*> entries_;
 };
 
+// Those that stay open become the kernel's, if they have no connection.
+void pass_sockets() {
+  const bool own = owns_table();
+  if (own) {
+    lock_table();
+  } else if (!lock_table_of_parent()) {
+    return;
+  }
+  const auto entries = all_entries();
+  own ? unlock_table() : unlock_table_of_parent();
+  for (const auto& [fd, socket] : entries) {
+    const int flags = next::fcntl(fd, F_GETFD, nullptr);
+    if (flags >= 0 && (flags & FD_CLOEXEC) == 0) (void)socket->pass_to_program(fd);
+  }
+}
+
 // Calls `execute` with the environment that the program is to have.
 template <typename Execute>
 int with_environment(Environment given, Execute execute) {
+  (void)guarded([] {
+    pass_sockets();
+    return 0;
+  });
   if (own_entries().empty() || loads_this_library(given) || !passes_listener()) {
     return execute(given);
   }

@@ -23,6 +23,8 @@ using Descriptor = OwnedDescriptor<CloseByNext>;
 [[nodiscard]] Descriptor copy_high(int fd);
 // Clears or sets O_NONBLOCK, which all duplicates of `fd` share, those of other processes too.
 void set_blocking(int fd, bool blocks);
+// Not reliable for files without a name and data, such as epoll sets: all of them are one.
+[[nodiscard]] bool is_same_file(int first, int second);
 // Ends a TCP connection now, even if another process has a copy of the descriptor.
 void shut(const Descriptor& connection);
 

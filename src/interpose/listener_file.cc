@@ -25,6 +25,10 @@ void ListenerFile::replace(int fd) const {
   if (next::dup3(epoll_.get(), fd, closes) < 0) throw Error(errno, "cannot listen");
 }
 
+bool ListenerFile::is_file_of(int fd) const {
+  return is_same_file(epoll_.get(), fd);
+}
+
 // EPOLLERR and EPOLLHUP are reported in any case; a socket that listens has neither.
 void ListenerFile::show_kernel_queue(bool shown) const {
   epoll_.change(kernel_, shown ? std::uint32_t{EPOLLIN} : 0, 0);

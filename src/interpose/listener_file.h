@@ -17,6 +17,7 @@ class ListenerFile {
   // Puts the file in the place of the program's descriptor `fd`, which keeps its flags. Throws
   // Error.
   void replace(int fd) const;
+  [[nodiscard]] bool is_file_of(int fd) const;
   // Whether clients in the kernel's queue make it readable. At first they do not.
   void show_kernel_queue(bool shown) const;
 

@@ -154,6 +154,11 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   // kernel's in this process, too, because either process may connect it. Throws Error(EOPNOTSUPP)
   // where start_relay() returns false, and if it has failed to connect.
   [[nodiscard]] int descriptor_to_pass(int fd);
+  // Before execve(2): a program that inherits `fd` gets the kernel socket, if it is that of a
+  // socket without a connection. In a child of vfork(2), which has descriptors of its own, nothing
+  // changes for the parent but that it shares a listener from then on. False if `fd` is something
+  // else.
+  bool pass_to_program(int fd);
   // Before fork(2): both processes will have the connection or the listener.
   void prepare_fork();
   // In the child, for each descriptor of a listener: puts the kernel socket in its place.
@@ -203,6 +208,7 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   int set_kernel_option(int level, int name, const void* value, socklen_t bytes);
   void replace_by_listener_file(int fd);
   void share_listener();
+  [[nodiscard]] bool is_visible_file(int fd);
   void start_connecting(const stream::Address& peer);
   [[nodiscard]] int await_connection();
   void await_outcome() const;

@@ -71,6 +71,31 @@ int Socket::descriptor_to_pass(int fd) {
   }
 }
 
+// Programs put other files at a number before they execute another program.
+bool Socket::is_visible_file(int fd) {
+  const std::lock_guard lock(visible_mutex_);
+  return listener_file_ ? listener_file_->is_file_of(fd) : is_same_file(visible_.copy(), fd);
+}
+
+// A program whose execve(2) fails goes on with the kernel socket.
+bool Socket::pass_to_program(int fd) {
+  const bool listens = phase_ == Phase::listening;
+  if (!listens && phase_ != Phase::bound && phase_ != Phase::fresh) return false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (kernel_.is_borrowed()) return true;
+    if (!kernel_.is_open()) return false;
+  }
+  if (!is_visible_file(fd)) return false;
+  const bool own = owns_table();
+  if (listens && own) share_listener();
+  if (listens && !own) accept_queue()->note_passed();
+  if (!listens || !own) set_blocking(kernel_fd(), !nonblocking_);
+  replace_with_kernel_socket(fd);
+  if (!listens && own) forget(fd);
+  return true;
+}
+
 void Socket::prepare_fork() {
   start_relay();
   if (phase_ == Phase::listening) share_listener();

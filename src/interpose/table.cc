@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <mutex>
+#include <thread>
 #include <unordered_map>
 
 namespace weft::interpose {
@@ -121,8 +123,12 @@ bool owns_table() {
   return owner == this_process();
 }
 
-// This function and the next two take no lock: their callers hold it, by lock_table(). A socket
-// with several descriptors is returned once.
+// This function and the next three take no lock: their callers hold it, by lock_table().
+std::vector<std::pair<int, std::shared_ptr<Socket>>> all_entries() {
+  return {table().sockets.begin(), table().sockets.end()};
+}
+
+// A socket with several descriptors is returned once.
 std::vector<std::shared_ptr<Socket>> all_sockets() {
   std::vector<std::shared_ptr<Socket>> all;
   for (const auto& [fd, socket] : table().sockets) {
@@ -159,6 +165,20 @@ void unlock_table() {
   // In the child of fork(2) this makes the copied table the child's own; in the parent it changes
   // nothing.
   if (owner != 0) owner = this_process();
+  table().mutex.unlock();
+}
+
+bool lock_table_of_parent() {
+  constexpr int tries = 100;
+  constexpr std::chrono::microseconds pause{100};
+  for (int i = 0; i < tries; ++i) {
+    if (table().mutex.try_lock()) return true;
+    std::this_thread::sleep_for(pause);
+  }
+  return false;
+}
+
+void unlock_table_of_parent() {
   table().mutex.unlock();
 }
 

@@ -28,6 +28,7 @@ void forget_range(unsigned first, unsigned last);
 // False if there was never a socket, and in a child that shares the parent's memory (vfork(2)).
 [[nodiscard]] bool owns_table();
 // --- With the table locked
+[[nodiscard]] std::vector<std::pair<int, std::shared_ptr<Socket>>> all_entries();
 [[nodiscard]] std::vector<std::shared_ptr<Socket>> all_sockets();
 // Descriptors whose bytes the kernel carries.
 [[nodiscard]] std::vector<int> relayed_descriptors();
@@ -36,5 +37,9 @@ void forget_range(unsigned first, unsigned last);
 // Around fork(2): unlocked in both processes. The child owns its copy from then on.
 void lock_table();
 void unlock_table();
+// For a process that does not own the table: another thread may have had the lock when clone(2) has
+// made this one, which waits only briefly therefore.
+[[nodiscard]] bool lock_table_of_parent();
+void unlock_table_of_parent();
 
 }  // namespace weft::interpose

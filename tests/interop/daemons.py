@@ -139,6 +139,96 @@ def other_library_path(stage):
     need("started" in program.lines, f"the program says {program.lines}")
 
 
+_SERVES = """
+import socket, sys
+server = socket.socket(fileno=int(sys.argv[1]))
+if sys.argv[2] == "bound":
+    server.listen()
+for _ in range(3):
+    with server.accept()[0] as connection:
+        while data := connection.recv(1000):
+            connection.sendall(data)
+"""
+_OPENS = """
+import os, socket, subprocess, sys, time
+port, state, way, program = sys.argv[1:]
+server = socket.socket()
+server.bind(("127.0.0.1", int(port)))
+if state != "bound":
+    server.listen()
+if state == "found":  # by processes of this host
+    time.sleep(0.3)
+os.set_inheritable(server.fileno(), True)
+command = [sys.executable, "-c", program, str(server.fileno()), state]
+if way == "exec":
+    os.execv(command[0], command)
+sys.exit(subprocess.run(command, pass_fds=[server.fileno()]).returncode)
+"""
+_ASKS = """
+import socket, sys, time
+def connect():
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+        except ConnectionRefusedError:
+            time.sleep(0.01)
+for _ in range(3):
+    with connect() as connection:
+        for word in (b"one", b"two"):
+            connection.sendall(word)
+            print("echo", connection.recv(100).decode())
+"""
+
+
+def _inherits(state, way):
+    """uvicorn's workers get a socket by vfork, services of systemd's socket activation by exec."""
+    def run(stage):
+        port = harness.free_port()
+        server = stage.start("server", "python3", "-c", _OPENS, port, state, way, _SERVES,
+                             options=OURS)
+        client = stage.start("client", "python3", "-c", _ASKS, port, options=OURS)
+        client.finish()
+        server.finish()
+        said = [line for line in client.lines if line.startswith("echo")]
+        need(said == ["echo one", "echo two"] * 3, f"the client has got {said}")
+    return run
+
+
+for _state in ("bound", "listening", "found"):
+    for _way in ("exec", "vfork"):
+        cases.add(f"sockets.{_state}_and_inherited_by_{_way}", _inherits(_state, _way))
+
+
+_STARTS_LATE = """
+import socket, sys
+for port in sys.argv[1:]:
+    with socket.create_server(("127.0.0.1", int(port))) as server:
+        server.accept()[0].close()
+"""
+_TRIES = """
+import socket, sys
+for port in sys.argv[1:]:
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", int(port))).close()
+            break
+        except ConnectionRefusedError:
+            pass
+print("all were there")
+"""
+
+
+@cases.case("sockets.tries_until_there")
+def tries_until_there(stage):
+    """A server that has just begun to listen is not taken for one that speaks plain TCP."""
+    ports = [harness.free_port() for _ in range(50)]
+    client = stage.start("client", "python3", "-c", _TRIES, *ports, options=OURS)
+    server = stage.start("server", "python3", "-c", _STARTS_LATE, *ports, options=OURS)
+    server.finish()
+    client.finish()
+    need("all were there" in client.lines, f"the client says {client.lines}")
+
+
 _DOVECOT = """
 base_dir = {folder}/run
 log_path = /dev/stderr
