@@ -253,6 +253,12 @@ void Connector::rejected(const verbs::ConnectionEvent& event) {
          fmt::format("{} refuses the stream: {}", id_->peer_address(), to_string(peer->reason())));
     return;
   }
+  // A program that listens for something else: it closes when it reads an MPA request.
+  if (event.status() == -ECONNRESET) {
+    return fail(ECONNRESET,
+                fmt::format("{} has closed the connection: its program does not speak streams",
+                            id_->peer_address()));
+  }
   // The transport itself rejects where no program listens; it sends no greeting.
   fail(ECONNREFUSED, fmt::format("{} refuses the connection: no program listens there for streams",
                                  id_->peer_address()));

@@ -103,6 +103,21 @@ TEST(Adopting, NoOptionOfTheProgramsListenerRemains) {
   EXPECT_EQ(text_of(receive_all(passive, 5)), "short");
 }
 
+// A server of another protocol, which a program can tell from a port at which nobody listens.
+TEST(PlainPeer, ThatClosesWithoutAnAnswerHasNotRefused) {
+  const PlainListener plain;
+  Stream stream;
+  stream.start_connecting(plain.name());
+  // The device tries again, with the older revision of MPA (RFC 6581 §10).
+  for (int i = 0; i < 2; ++i) close(accept(plain.fd, nullptr, nullptr));
+  try {
+    (void)stream.await_connected(test_timeout);
+    ADD_FAILURE() << "connected";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.error_number(), ECONNRESET) << error.what();
+  }
+}
+
 TEST(Adopting, AListenerWithAnAddressTakesNone) {
   Listener listener({test::host(), 0});
   std::array<int, 2> ends{};

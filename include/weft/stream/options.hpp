@@ -93,8 +93,8 @@ WEFT_API void check(const Options& options);
 [[nodiscard]] WEFT_API std::size_t max_private_data_bytes(
     verbs::Backend backend = verbs::default_backend());
 
-// The peer has rejected the request. error_number() is ECONNREFUSED, or EPROTONOSUPPORT if the peer
-// uses another version or supports no common variant.
+// The peer has rejected the request. error_number() is ECONNREFUSED, EPROTONOSUPPORT if it uses
+// another version or supports no common variant, or ECONNRESET if it has closed without an answer.
 class WEFT_API Rejected : public Error {
  public:
   // An errno value, a sentence about the rejection, the private data that came with it, and what
