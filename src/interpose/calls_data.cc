@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "interpose/address.h"
 #include "interpose/data.h"
@@ -140,10 +141,12 @@ WEFT_INTERPOSED ssize_t sendmsg(int fd, const msghdr* message, int flags) {
       fd,
       [&](Socket& socket) { return send(socket, message->msg_iov, message->msg_iovlen, flags); },
       [&] {
-        return guarded([&] {
-          const PassingMessage passing(*message);
-          return passing.get() ? next::sendmsg(fd, passing.get(), flags) : -1;
-        });
+        std::optional<PassingMessage> passing;
+        const bool possible = guarded([&] {
+                                passing.emplace(*message);
+                                return passing->get() ? 0 : -1;
+                              }) == 0;
+        return possible ? next::sendmsg(fd, passing->get(), flags) : -1;
       });
 }
 

@@ -237,14 +237,16 @@ bool is_unused_tcp(int fd) {
          info.tcpi_state == TCP_CLOSE;
 }
 
-// Of a socket that listens or connects now. It may have come from another process: by fork(2) and
-// exec, or in a message (SCM_RIGHTS).
-std::shared_ptr<Socket> find_or_take(int fd) {
-  auto socket = find(fd);
-  if (socket || !is_unused_tcp(fd)) return socket;
-  socket = Socket::of_kernel_socket(fd);
-  put(fd, socket);
-  return socket;
+// Finds a socket that listens or connects now. It may have come from another process: by fork(2)
+// and exec, or in a message (SCM_RIGHTS). False with errno.
+bool find_or_take(int fd, std::shared_ptr<Socket>& socket) {
+  socket = find(fd);
+  if (socket || !is_unused_tcp(fd)) return true;
+  return guarded([&] {
+           socket = Socket::of_kernel_socket(fd);
+           put(fd, socket);
+           return 0;
+         }) == 0;
 }
 
 }  // namespace
@@ -272,9 +274,10 @@ WEFT_INTERPOSED int bind(int fd, const sockaddr* address, socklen_t bytes) {
 }
 
 WEFT_INTERPOSED int listen(int fd, int backlog) {
+  std::shared_ptr<Socket> socket;
+  if (!find_or_take(fd, socket)) return -1;
+  if (!socket) return next::listen(fd, backlog);
   return guarded([&] {
-    const auto socket = find_or_take(fd);
-    if (!socket) return next::listen(fd, backlog);
     socket->listen(fd, backlog);
     return 0;
   });
@@ -295,9 +298,10 @@ WEFT_INTERPOSED int accept(int fd, sockaddr* address, socklen_t* bytes) {
 }
 
 WEFT_INTERPOSED int connect(int fd, const sockaddr* address, socklen_t bytes) {
+  std::shared_ptr<Socket> socket;
+  if (!find_or_take(fd, socket)) return -1;
+  if (!socket) return next::connect(fd, address, bytes);
   return guarded([&] {
-    const auto socket = find_or_take(fd);
-    if (!socket) return next::connect(fd, address, bytes);
     const auto peer = to_address(address, bytes, true);
     const auto by_kernel = connect_by_kernel(socket, fd, peer);
     const int error = by_kernel ? *by_kernel : socket->connect(peer);

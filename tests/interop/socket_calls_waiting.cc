@@ -1,7 +1,10 @@
 // Connecting, and waiting with poll, select and epoll.
-#include "interop/socket_calls.h"
+#include <pthread.h>
+#include <sys/un.h>
 
 #include <chrono>
+
+#include "interop/socket_calls.h"
 
 namespace {
 
@@ -434,6 +437,47 @@ void epoll_edges() {
   tell("edge, the end", end);
 }
 
+// A thread that blocks in a call on a socket of the kernel is cancelled there.
+template <typename Block>
+void cancelling(const char* what, Block block) {
+  pthread_t thread{};
+  const auto start = [](void* argument) -> void* {
+    (*static_cast<Block*>(argument))();
+    return nullptr;
+  };
+  need(pthread_create(&thread, nullptr, start, &block) == 0, "pthread_create");
+  pthread_cancel(thread);
+  void* result = nullptr;
+  pthread_join(thread, &result);
+  tell(what, result == PTHREAD_CANCELED);
+}
+
+void cancelling_in_calls() {
+  std::array<int, 2> local{};
+  need(socketpair(AF_UNIX, SOCK_STREAM, 0, local.data()) == 0, "socketpair");
+  cancelling("sendmsg cancelled", [&] {
+    std::array<char, 65536> bytes{};
+    iovec piece{bytes.data(), bytes.size()};
+    msghdr message{};
+    message.msg_iov = &piece;
+    message.msg_iovlen = 1;
+    while (sendmsg(local[0], &message, 0) > 0) {
+    }
+  });
+  const int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un name{.sun_family = AF_UNIX, .sun_path = {}};
+  need(bind(listener, reinterpret_cast<sockaddr*>(&name), sizeof name.sun_family) == 0, "bind");
+  need(listen(listener, 0) == 0, "listen");
+  socklen_t bytes = sizeof name;
+  getsockname(listener, reinterpret_cast<sockaddr*>(&name), &bytes);
+  cancelling("connect cancelled", [&] {
+    while (connect(socket(AF_UNIX, SOCK_STREAM, 0), reinterpret_cast<sockaddr*>(&name), bytes) ==
+           0) {
+    }
+  });
+  for (const int fd : {local[0], local[1], listener}) close(fd);
+}
+
 }  // namespace
 
 void wait_for_sockets() {
@@ -450,4 +494,5 @@ void wait_for_sockets() {
   interest_of_a_thread_that_waits();
   epoll_levels();
   epoll_edges();
+  cancelling_in_calls();
 }
