@@ -178,7 +178,8 @@ std::string TraceFile::place(std::uint64_t at_ns) {
                      at_ns % ns_per_us);
 }
 
-// The text is complete before and after the last step, which makes the new events part of it.
+// The text is complete before the first step and after the last one, which makes the new events
+// part of it. A process that is killed in between leaves some of them behind the text.
 void TraceFile::add(std::string_view events) {
   const std::uint64_t more = events.size() + ending.size();
   if (used_bytes_ + more > size_bytes_ && !extend(more)) {
