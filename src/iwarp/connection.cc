@@ -124,7 +124,12 @@ void Connection::sent(std::size_t bytes) {
 void Connection::fill() {
   while (something_waits() && may_build() && (fill_once() || control_.due())) {
   }
-  if (may_build()) requester_.acknowledge();
+  if (!may_build()) return;
+  requester_.acknowledge();
+  // A word that belongs to the probe leaves with it. As a segment of its own it could find a peer
+  // that has closed after the message. TCP answers with a reset then (RFC 9293 §3.6.1), and the
+  // proof of the message is lost with what the peer's TCP had still to send.
+  if (control_.due() && between_messages()) control_.build(out_);
 }
 
 // Builds one message, or as much of it as there is room for. Answers and requests take turns by
@@ -138,14 +143,13 @@ bool Connection::fill_once() {
   // Before the choice, because a read that waits behind a held message is no answer that could be
   // built.
   if (receiver_.holds() || owes_proof()) report_placed();
-  const bool between_messages = !requester_.mid_message() && !responder_.mid_message();
   // A ready-to-receive message is a message of its own, so it may not cut another one in two (RFC
   // 5041 §5.3).
-  if (rtr_repeat_.due() && between_messages) {
+  if (rtr_repeat_.due() && between_messages()) {
     send_empty_write();
     return true;
   }
-  if (control_.due() && between_messages) {
+  if (control_.due() && between_messages()) {
     control_.build(out_);
     return true;
   }

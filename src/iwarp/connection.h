@@ -264,6 +264,9 @@ class Connection final : private SegmentSink {
   [[nodiscard]] bool may_build() const {
     return may_send_ && !ended() && !terminate_looping_ && out_.has_room();
   }
+  [[nodiscard]] bool between_messages() const {
+    return !requester_.mid_message() && !responder_.mid_message();
+  }
   // False: fill_once() has nothing to look at, as after most messages.
   [[nodiscard]] bool something_waits() const {
     return !requester_.all_built() || !responder_.idle() || control_.due() || deferred_ ||

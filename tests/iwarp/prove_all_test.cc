@@ -99,6 +99,22 @@ TEST(ProveAll, IsAskedForOnceProbesAreSmall) {
   EXPECT_EQ(peer.connection.acknowledgement_reads(), agreement);
 }
 
+// In a segment of its own it could reach a peer that has closed, which is a reset (RFC 9293
+// §3.6.1).
+TEST(ProveAll, IsAskedForInTheSegmentOfItsProbe) {
+  AskingPeer peer;
+  for (std::uint32_t i = 1; i < agreement; ++i) {
+    peer.post_send(i);
+    peer.expect(empty_read(i));
+    peer.send(empty_response());
+  }
+  peer.post({.wr_id = agreement, .operation = Operation::send}, {peer.memory.slice()});
+  const auto together = joined(fpdu(send(agreement, Content(4))), fpdu(empty_read(agreement)));
+  std::size_t planned_bytes = 0;
+  for (const iovec& piece : peer.connection.plan_send()) planned_bytes += piece.iov_len;
+  EXPECT_EQ(planned_bytes, together.size() + fpdu(prove_all).size());
+}
+
 // A device of an earlier version does not know the word.
 TEST(ProveAll, ProbesGoOnWithoutAConfirmation) {
   AskingPeer peer;
