@@ -26,6 +26,7 @@ namespace {
 // The trace viewers of browsers become slow above this size.
 constexpr std::uint64_t most_bytes = 256ULL << 20;
 constexpr std::uint64_t step_bytes = 1ULL << 20;
+constexpr std::uint64_t page_bytes = 4096;  // or a part of a page
 // The end of the JSON text. An event replaces it by as many characters and adds it again.
 constexpr std::string_view ending = "\n]}";
 constexpr std::string_view continuation = " ,\n";
@@ -178,8 +179,9 @@ std::string TraceFile::place(std::uint64_t at_ns) {
                      at_ns % ns_per_us);
 }
 
-// The text is complete before the first step and after the last one, which makes the new events
-// part of it. A process that is killed in between leaves some of them behind the text.
+// The text is complete before the events are stored and after the last step, which makes them part
+// of it. A process that is killed in between leaves some of them behind the text. Most would be
+// killed while the store waits for a page, so a space is stored into each page before.
 void TraceFile::add(std::string_view events) {
   const std::uint64_t more = events.size() + ending.size();
   if (used_bytes_ + more > size_bytes_ && !extend(more)) {
@@ -187,6 +189,9 @@ void TraceFile::add(std::string_view events) {
     return store(memory_ + dropped_at_, count);
   }
   char* const end = memory_ + used_bytes_;
+  for (auto at = used_bytes_; at < used_bytes_ + more; at = (at / page_bytes + 1) * page_bytes) {
+    store(memory_ + at, " ");
+  }
   store(end, std::string(events) + std::string(ending));
   store(end - ending.size(), continuation);
   used_bytes_ += more;
