@@ -10,7 +10,7 @@ import shutil
 import cases
 import harness
 from harness import need
-from services import OURS, installed, script
+from services import HAPROXY, OURS, installed, script
 
 _ECHO = """
 import socket, sys
@@ -65,66 +65,54 @@ def inetd(stage):
         need(f"request {number}" in client.lines, f"the client has got {client.lines}")
 
 
+_PAGE = "from the server behind the proxy\n" * 2000
+
+
+def _serve_page(stage):
+    """Starts a web server that has a page; returns its port."""
+    port = harness.free_port()
+    folder = os.path.dirname(script(stage, "page", _PAGE))
+    server = stage.start("server", "python3", "-m", "http.server", "--bind", "127.0.0.1", port,
+                         "--directory", folder, options=OURS)
+    server.await_listening(port)
+    return port
+
+
+def _fetch_page(stage, name, port):
+    got = stage.scratch(name)
+    stage.start(name, "curl", "-s", "-o", got, f"http://127.0.0.1:{port}/page",
+                options=OURS).finish()
+    with open(got, encoding="utf-8") as file:
+        need(file.read() == _PAGE, f"{name}: the page differs")
+
+
 @cases.case("varnish.proxy")
 def varnish(stage):
     """It listens to try whether it may, then closes all descriptors that it does not know."""
-    back, front = harness.free_port(), harness.free_port()
-    page = "from the server behind the proxy\n" * 2000
-    folder = os.path.dirname(script(stage, "page", page))
-    server = stage.start("server", "python3", "-m", "http.server", "--bind", "127.0.0.1", back,
-                         "--directory", folder, options=OURS)
-    server.await_listening(back)
+    back, front = _serve_page(stage), harness.free_port()
     proxy = stage.start("proxy", installed("varnishd", "/usr/sbin"), "-F", "-j", "none", "-n",
                         stage.scratch("varnish"), "-a", f"127.0.0.1:{front}", "-b",
                         f"127.0.0.1:{back}", "-s", "malloc,32m", options=OURS)
     proxy.expect("Child launched OK")
     for number in range(3):
-        got = stage.scratch(f"got {number}")
-        stage.start(f"client {number}", "curl", "-s", "-o", got, f"http://127.0.0.1:{front}/page",
-                    options=OURS).finish()
-        with open(got, encoding="utf-8") as file:
-            need(file.read() == page, "the page differs")
-
-
-_HAPROXY = """
-global
-  nbthread 1
-  stats socket {folder}/control mode 600 level admin expose-fd listeners
-defaults
-  mode http
-  timeout connect 20s
-  timeout client 60s
-  timeout server 60s
-frontend front
-  bind 127.0.0.1:{front}
-  default_backend back
-backend back
-  server one 127.0.0.1:{back}
-"""
+        _fetch_page(stage, f"client {number}", front)
 
 
 @cases.case("haproxy.hands_over")
 def haproxy(stage):
     """Each proxy gets its listening socket from the one before, and sends that one away."""
-    back, front = harness.free_port(), harness.free_port()
-    page = "from the server behind the proxies\n" * 2000
-    folder = os.path.dirname(script(stage, "page", page))
-    server = stage.start("server", "python3", "-m", "http.server", "--bind", "127.0.0.1", back,
-                         "--directory", folder, options=OURS)
-    server.await_listening(back)
+    back, front, control = _serve_page(stage), harness.free_port(), stage.scratch("control")
     command = [installed("haproxy", "/usr/sbin"), "-db", "-f", script(
-        stage, "haproxy.cfg", _HAPROXY.format(folder=folder, front=front, back=back))]
+        stage, "haproxy.cfg", "global\n"
+        f"  stats socket {control} mode 600 level admin expose-fd listeners\n" +
+        HAPROXY.format(front=front, back=back))]
     proxy = stage.start("proxy", *command, options=OURS)
     proxy.await_listening(front)
     for number in range(3):
-        successor = stage.start(f"proxy {number}", *command, "-x", f"{folder}/control", "-sf",
-                                proxy.pid, options=OURS)
+        successor = stage.start(f"proxy {number}", *command, "-x", control, "-sf", proxy.pid,
+                                options=OURS)
         proxy.finish()
-        got = stage.scratch(f"got {number}")
-        stage.start(f"client {number}", "curl", "-s", "-o", got, f"http://127.0.0.1:{front}/page",
-                    options=OURS).finish()
-        with open(got, encoding="utf-8") as file:
-            need(file.read() == page, "the page differs")
+        _fetch_page(stage, f"client {number}", front)
         proxy = successor
 
 
@@ -162,7 +150,10 @@ os.set_inheritable(server.fileno(), True)
 command = [sys.executable, "-c", program, str(server.fileno()), state]
 if way == "exec":
     os.execv(command[0], command)
-sys.exit(subprocess.run(command, pass_fds=[server.fileno()]).returncode)
+if way == "vfork":
+    sys.exit(subprocess.run(command, pass_fds=[server.fileno()]).returncode)
+command[3] = "0"  # as inetd does for a service that accepts itself
+sys.exit(subprocess.run(command, stdin=server.fileno()).returncode)
 """
 _ASKS = """
 import socket, sys, time
@@ -195,7 +186,7 @@ def _inherits(state, way):
 
 
 for _state in ("bound", "listening", "found"):
-    for _way in ("exec", "vfork"):
+    for _way in ("exec", "vfork", "vfork_as_input"):
         cases.add(f"sockets.{_state}_and_inherited_by_{_way}", _inherits(_state, _way))
 
 

@@ -158,7 +158,7 @@ def node(stage):
     need("all were answered" in client.output, "answers are missing")
 
 
-_HAPROXY = """
+HAPROXY = """
 global
   maxconn 100
 defaults
@@ -179,7 +179,7 @@ def haproxy(stage):
     """A proxy whose both sides are streams, between a client and a server of Node.js."""
     back, front = harness.free_port(), harness.free_port()
     _node(stage, "serve", back).await_listening(back)
-    configuration = script(stage, "haproxy.cfg", _HAPROXY.format(front=front, back=back))
+    configuration = script(stage, "haproxy.cfg", HAPROXY.format(front=front, back=back))
     proxy = stage.start("proxy", installed("haproxy", "/usr/sbin"), "-db", "-f", configuration,
                         options=OURS)
     proxy.await_listening(front)

@@ -156,7 +156,7 @@ void spawning() {
   tell("and ends", receive_text(pair.here));
 }
 
-// Passes a descriptor, with one byte, through a Unix domain socket. Returns as sendmsg(2).
+// A message that passes a descriptor, with one byte, through a Unix domain socket.
 struct PassedDescriptor {
   PassedDescriptor() {
     message.msg_iov = &piece;
@@ -164,11 +164,12 @@ struct PassedDescriptor {
     message.msg_control = space.data();
     message.msg_controllen = space.size();
   }
-  ssize_t send(int local, int fd) {
+  // Return as sendmsg(2), and the descriptor. `bytes`: the length that the part with it states.
+  ssize_t send(int local, int fd, std::size_t bytes = CMSG_LEN(sizeof(int))) {
     cmsghdr* const head = CMSG_FIRSTHDR(&message);
     head->cmsg_level = SOL_SOCKET;
     head->cmsg_type = SCM_RIGHTS;
-    head->cmsg_len = CMSG_LEN(sizeof(int));
+    head->cmsg_len = bytes;
     std::memcpy(CMSG_DATA(head), &fd, sizeof(int));
     return sendmsg(local, &message, 0);
   }
@@ -218,6 +219,26 @@ void passing() {
   tell("by who got it", receive_text(pair.here));
   tell("its end too", receive_text(pair.here));
   tell("no descriptor passed", error_or(receiver.pass(-1)));
+  for (const std::size_t bytes : {std::size_t{3}, std::size_t{1000}}) {
+    tell("wrong length", error_or(PassedDescriptor().send(receiver.local[0], pair.here, bytes)));
+  }
+}
+
+// The connection may be made when it is passed, or not yet.
+void passing_while_connecting() {
+  Receiver receiver([](int fd) {
+    await(fd, POLLOUT);
+    say(fd, "from elsewhere");
+  });
+  sockaddr_in address{};
+  const int listener = listen_anywhere(address);
+  const int here = connect_to(address, SOCK_NONBLOCK);
+  tell("connecting one passed", receiver.pass(here));
+  close(here);
+  const int there = accept(listener, nullptr, nullptr);
+  tell("it was connected", receive_text(there));
+  close(there);
+  close(listener);
 }
 
 // As a server hands its listener over to its successor. Both may accept.
@@ -330,6 +351,7 @@ void share_sockets() {
   files();
   standard_output();
   passing();
+  passing_while_connecting();
   passing_a_listener();
   passing_before_connecting(false);
   passing_before_connecting(true);

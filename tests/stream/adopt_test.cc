@@ -103,7 +103,7 @@ TEST(Adopting, NoOptionOfTheProgramsListenerRemains) {
   EXPECT_EQ(text_of(receive_all(passive, 5)), "short");
 }
 
-// A server of another protocol, which a program can tell from a port at which nobody listens.
+// The error differs from that of a port at which no program listens.
 TEST(PlainPeer, ThatClosesWithoutAnAnswerHasNotRefused) {
   const PlainListener plain;
   Stream stream;
