@@ -63,15 +63,12 @@ ProcessPair::ProcessPair(Device& device, LocalChannel channel, SharedMemory bell
       bells_(std::move(bells)),
       peer_(peer),
       dials_(dials),
-      user_(::geteuid()) {}
+      user_(::geteuid()),
+      reader_(device.engine()) {}
 
-// Another thread may be told of a message at once, and leaves it until the token is known.
 bool ProcessPair::start() {
-  (void)reading_.test_and_set(std::memory_order_acquire);
   bells(dials_).mail.open.store(1, std::memory_order_release);
-  token_ = device_.engine().watch(channel_.fd(), EPOLLIN, shared_from_this());
-  reading_.clear(std::memory_order_release);
-  return token_ != 0;
+  return reader_.watch(channel_.fd(), shared_from_this());
 }
 
 PairBells& ProcessPair::bells(bool of_dialing_side) const {
@@ -183,7 +180,7 @@ bool ProcessPair::send_by_channel(const Header& header, Bytes frame,
     if (!waiting.descriptors.back().valid()) return false;
   }
   outgoing_.push_back(std::move(waiting));
-  if (outgoing_.size() == 1) device_.engine().change(token_, EPOLLIN | EPOLLOUT);
+  if (outgoing_.size() == 1) reader_.watch_for(EPOLLIN | EPOLLOUT);
   return true;
 }
 
@@ -202,21 +199,13 @@ void ProcessPair::flush_outgoing(std::uint32_t events) {
   if (outgoing_.empty()) return;
   if (!send_first_outgoing()) {
     if ((events & EPOLLOUT) == 0) return;
-    device_.engine().change(token_, EPOLLIN);
+    reader_.watch_for(EPOLLIN);
     device_.engine().call_at(sys::now_ns() + descriptors_pause_ns, shared_from_this());
     return;
   }
   while (!outgoing_.empty() && send_first_outgoing()) {
   }
-  device_.engine().change(token_, outgoing_.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT);
-}
-
-void ProcessPair::on_deadline() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!gone()) flush_outgoing(EPOLLOUT);
-  }
-  take_left();
+  reader_.watch_for(outgoing_.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT);
 }
 
 // Files that the peer has got before are only named.
@@ -284,28 +273,48 @@ PairEnd ProcessPair::dial(const Request& request, std::weak_ptr<Pollable> target
 
 // --- Receiving -----------------------------------------------------------------------------------
 
-// One thread at a time, so that messages are handled in their order. Another one that comes
-// meanwhile leaves them to it; what arrives behind its last look is reported by epoll again. So is
-// what a peer has sent that writes as fast as this end reads.
+// One thread at a time, so that messages are handled in their order.
 void ProcessPair::on_ready(std::uint32_t events) {
-  if (gone() || reading_.test_and_set(std::memory_order_acquire)) return;
-  bool open = true;
-  bool more = true;
-  for (std::size_t read = 0; open && more && read < messages_per_turn;) {
-    auto messages = channel_.receive_several();
-    for (auto& message : messages) {
-      open = open && !message.bytes.empty() && handle_of_channel(std::move(message));
-    }
-    read += messages.size();
-    more = messages.size() == LocalChannel::several;
-  }
-  if (open) {
+  if (gone() || !reader_.begin_reported(events)) return;
+  end_reading(serve(events | reader_.take_left()));
+}
+
+void ProcessPair::on_deadline() {
+  on_ready(EPOLLOUT);
+}
+
+// All that may be left, whatever has announced it.
+bool ProcessPair::serve(std::uint32_t events) {
+  if (!read_channel()) return false;
+  reader_.watch_again();
+  {
     const std::lock_guard lock(mutex_);
     flush_outgoing(events);
   }
-  open = open && take_new();
-  reading_.clear(std::memory_order_release);
-  if (!open) end();
+  return take_mail() && take_new();
+}
+
+void ProcessPair::end_reading(bool open) {
+  const bool left = reader_.end();
+  if (!open) return end();
+  if (left) come_again();
+}
+
+// To what is not reported again.
+void ProcessPair::come_again() {
+  device_.engine().call_at(sys::now_ns(), shared_from_this());
+}
+
+// A peer that writes as fast as this end reads has its turn again soon.
+bool ProcessPair::read_channel() {
+  for (std::size_t read = 0; read < messages_per_turn; read += LocalChannel::several) {
+    auto messages = channel_.receive_several();
+    for (auto& message : messages) {
+      if (message.bytes.empty() || !handle_of_channel(std::move(message))) return false;
+    }
+    if (messages.size() < LocalChannel::several) break;
+  }
+  return true;
 }
 
 bool ProcessPair::handle_of_channel(LocalChannel::Message message) {
@@ -315,7 +324,6 @@ bool ProcessPair::handle_of_channel(LocalChannel::Message message) {
   return true;
 }
 
-// A peer that writes as fast as this end reads has its turn again soon.
 bool ProcessPair::take_mail() {
   PairMail& mail = bells(dials_).mail;
   for (std::size_t taken = 0; taken < messages_per_turn; ++taken) {
@@ -323,7 +331,7 @@ bool ProcessPair::take_mail() {
     if (!bytes) return true;
     if (!handle({.bytes = std::move(*bytes), .descriptors = {}})) return false;
   }
-  device_.engine().call_at(sys::now_ns(), shared_from_this());
+  come_again();
   return true;
 }
 
@@ -545,7 +553,7 @@ void ProcessPair::end() {
       if (auto target = entry.target.lock()) targets.push_back(std::move(target));
     }
   }
-  device_.engine().unwatch(token_);
+  reader_.unwatch();
   device_.process_pairs().remove(*this);
   for (const auto& target : targets) target->on_ready(EPOLLIN);
 }
@@ -553,15 +561,15 @@ void ProcessPair::end() {
 // Not while another thread reads the channel: what it receives may be a new connection, and the
 // number of the descriptor may be another file's after close(2). From here on no thread reads it.
 bool ProcessPair::close_if_idle() {
-  if (reading_.test_and_set(std::memory_order_acquire)) return false;
+  if (!reader_.begin()) return false;
   {
     const std::lock_guard lock(mutex_);
     if (used_ != 0 || gone_.exchange(true)) {
-      reading_.clear(std::memory_order_release);
+      if (reader_.end()) come_again();
       return false;
     }
   }
-  device_.engine().unwatch(token_);
+  reader_.unwatch();
   channel_.close();
   return true;
 }

@@ -32,6 +32,7 @@
 #include "device/local/pair_bells.h"
 #include "device/local/pair_message.h"
 #include "device/local/peer_process.h"
+#include "device/local/sole_reader.h"
 #include "device/queue_pair/shared_files.h"
 
 namespace weft::device {
@@ -150,6 +151,8 @@ class ProcessPair final : public Pollable, public std::enable_shared_from_this<P
   // Without the lock.
   [[nodiscard]] bool handle(LocalChannel::Message message);
   [[nodiscard]] bool handle_of_channel(LocalChannel::Message message);
+  [[nodiscard]] bool serve(std::uint32_t events);
+  [[nodiscard]] bool read_channel();
   [[nodiscard]] bool take_mail();
   [[nodiscard]] bool on_connect(const Header& header, Bytes frame,
                                 std::vector<sys::Descriptor> files);
@@ -162,6 +165,8 @@ class ProcessPair final : public Pollable, public std::enable_shared_from_this<P
   void call(std::uint32_t number);
   [[nodiscard]] bool take_new();
   void take_left();
+  void end_reading(bool open);
+  void come_again();
   void call_rung();
   void end();
   void ring(std::uint32_t number, Wakes wakes);
@@ -176,12 +181,11 @@ class ProcessPair final : public Pollable, public std::enable_shared_from_this<P
   const pid_t peer_;
   const bool dials_;
   const std::uint32_t user_;
-  std::uint64_t token_ = 0;
   std::atomic<bool> gone_{false};
   std::atomic<bool> abandoned_{false};
-  std::atomic_flag reading_;  // a thread reads channel_ and the mail, or has closed the former
-  std::atomic_flag waited_;   // begin_wait()
-  PairMailReader mail_;       // by the thread that reads
+  SoleReader reader_;        // of channel_ and the mail; has begun for good once that is closed
+  std::atomic_flag waited_;  // begin_wait()
+  PairMailReader mail_;      // by the thread that reads
 
   std::mutex mutex_;            // of what follows
   std::vector<Entry> entries_;  // by number

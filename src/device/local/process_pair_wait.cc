@@ -17,10 +17,11 @@ void ProcessPair::look_on() {
 // Another thread may read just now. It may be behind its own look, so this one comes again.
 void ProcessPair::look() {
   if (gone() || bells(dials_).pending.load(std::memory_order_seq_cst) == 0) return;
-  if (reading_.test_and_set(std::memory_order_acquire)) return sys::yield();
-  const bool open = take_new();
-  reading_.clear(std::memory_order_release);
-  if (!open) end();
+  if (!reader_.begin()) return sys::yield();
+  bool open = take_new();
+  // The progress thread was told of something meanwhile.
+  if (const auto events = reader_.take_left(); open && events != 0) open = serve(events);
+  end_reading(open);
 }
 
 // The peer does not wake the thread for a pair that has ended. If the pair ends while the thread
@@ -45,15 +46,10 @@ void ProcessPair::end_wait() {
   if (bells(dials_).pending.load(std::memory_order_seq_cst) != 0) take_left();
 }
 
-// What no message announces. Another thread that reads may not find it any more.
+// What no message announces.
 void ProcessPair::take_left() {
-  if (gone()) return;
-  if (reading_.test_and_set(std::memory_order_acquire)) {
-    return device_.engine().call_at(sys::now_ns(), shared_from_this());
-  }
-  const bool open = take_mail() && take_new();
-  reading_.clear(std::memory_order_release);
-  if (!open) end();
+  if (gone() || !reader_.begin(EPOLLIN)) return;
+  end_reading(take_mail() && take_new());
 }
 
 }  // namespace weft::device
