@@ -112,7 +112,9 @@ class Crowd {
       const int found = ibv_poll_cq(queue_.raw(), static_cast<int>(done.size()), done.data());
       for (int i = 0; i < found; ++i) {
         if (done[static_cast<std::size_t>(i)].status != IBV_WC_SUCCESS) {
-          throw std::runtime_error("a request failed");
+          throw std::runtime_error(
+              fmt::format("a request failed: {}",
+                          weft::verbs::status_name(done[static_cast<std::size_t>(i)].status)));
         }
       }
       waiting -= static_cast<std::size_t>(found);
