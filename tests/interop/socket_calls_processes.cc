@@ -164,7 +164,7 @@ struct PassedDescriptor {
     message.msg_control = space.data();
     message.msg_controllen = space.size();
   }
-  // Return as sendmsg(2), and the descriptor. `bytes`: the length that the part with it states.
+  // Returns as sendmsg(2). `bytes`: the length that the part with the descriptor states.
   ssize_t send(int local, int fd, std::size_t bytes = CMSG_LEN(sizeof(int))) {
     cmsghdr* const head = CMSG_FIRSTHDR(&message);
     head->cmsg_level = SOL_SOCKET;

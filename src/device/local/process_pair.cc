@@ -300,7 +300,7 @@ void ProcessPair::end_reading(bool open) {
   if (left) come_again();
 }
 
-// To what is not reported again.
+// Serves the pair once more, soon, for work that epoll does not report.
 void ProcessPair::come_again() {
   device_.engine().call_at(sys::now_ns(), shared_from_this());
 }

@@ -19,7 +19,7 @@ void ProcessPair::look() {
   if (gone() || bells(dials_).pending.load(std::memory_order_seq_cst) == 0) return;
   if (!reader_.begin()) return sys::yield();
   bool open = take_new();
-  // The progress thread was told of something meanwhile.
+  // Another thread has passed its events to this one meanwhile.
   if (const auto events = reader_.take_left(); open && events != 0) open = serve(events);
   end_reading(open);
 }

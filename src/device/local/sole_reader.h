@@ -1,5 +1,5 @@
-// The threads that are told of what arrives at a descriptor, of which one at a time reads. What
-// another one is told of meanwhile is left to the one that reads, so that nobody waits for it.
+// Several threads may learn from epoll that a descriptor is readable, but only one at a time reads
+// it. A thread that finds another one reading passes its events to that thread and returns at once.
 // Thread-safe.
 #pragma once
 

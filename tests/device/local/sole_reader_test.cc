@@ -75,7 +75,7 @@ TEST(SoleReader, LosesNothingBetweenThreads) {
   EXPECT_EQ(lost, 0U);
 }
 
-// Counts how often it is told of what it does not read.
+// Counts the calls of on_ready(). It never reads, because another thread does.
 struct Told final : Pollable {
   explicit Told(Engine& engine) : reader(engine) {}
   void on_ready(std::uint32_t events) override {
