@@ -33,8 +33,15 @@ void connecting() {
   while (epoll_wait(epoll, &event, 1, 0) > 0) continue;
   need(connect(refused, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0, "refusal");
   if (errno == EINPROGRESS) {
-    need(epoll_wait(epoll, &event, 1, -1) == 1, "epoll_wait");
-    tell("refused later", names_of(event.events & (EPOLLERR | EPOLLHUP | EPOLLOUT)));
+    // A stream's socket may report EPOLLOUT in a second event: the kernel frees what makes a local
+    // socket not writable a moment after it has reported that the other end is closed.
+    constexpr unsigned all = EPOLLERR | EPOLLHUP | EPOLLOUT;
+    unsigned reported = 0;
+    while (reported != all) {
+      need(epoll_wait(epoll, &event, 1, -1) == 1, "epoll_wait");
+      reported |= event.events & all;
+    }
+    tell("refused later", names_of(reported));
     getsockopt(refused, SOL_SOCKET, SO_ERROR, &error, &bytes);
     tell("refused with", strerrorname_np(error));
   }
