@@ -307,6 +307,54 @@ TEST(ManyPairs, AreNotTakenForAFlood) {
   EXPECT_EQ(left->refusals().evicted + right->refusals().evicted, 0U);
 }
 
+// Two devices, of which the left one has the lower numbers, so that it asks the right one.
+class BusyPeer : public ::testing::Test {
+ protected:
+  struct Ends {
+    std::unique_ptr<RawEnd> lower;
+    std::unique_ptr<RawEnd> higher;
+  };
+  void SetUp() override {
+    const Ends ends = make_ends();
+    if (ends.higher->number() < ends.lower->number()) std::swap(left_, right_);
+  }
+  Ends make_ends() { return {std::make_unique<RawEnd>(*left_), std::make_unique<RawEnd>(*right_)}; }
+  ibv_wc await(RawEnd& end) {
+    while (true) {
+      left_->engine().poll();
+      right_->engine().poll();
+      if (const auto done = end.look()) return *done;
+    }
+  }
+  void connect_two() {
+    const Ends ends = make_ends();
+    ends.higher->connect(*ends.lower);
+    ends.lower->connect(*ends.higher);
+    ASSERT_EQ(ends.lower->write(1, {}, 0, 0), 0);
+    ASSERT_EQ(await(*ends.lower).status, IBV_WC_SUCCESS);
+  }
+
+  std::unique_ptr<Device> left_ = make_device_without_thread();
+  std::unique_ptr<Device> right_ = make_device_without_thread();
+};
+
+// The end that waits for its peer to ask knows nothing of it while the peer asks for others.
+TEST_F(BusyPeer, IsAskedBeforeWorkFails) {
+  const Ends late = make_ends();
+  ASSERT_EQ(late.lower->to_init(), 0);
+  connect_two();
+  late.higher->connect_briefly(*late.lower);
+  ASSERT_EQ(late.higher->write(1, {}, 0, 0), 0);
+  const auto end = std::chrono::steady_clock::now() +
+                   2 * std::chrono::nanoseconds(right_->settings().min_retry_time_ns);
+  while (std::chrono::steady_clock::now() < end) {
+    connect_two();
+    ASSERT_FALSE(late.higher->look());
+  }
+  late.lower->connect(*late.higher);
+  EXPECT_EQ(await(*late.higher).status, IBV_WC_SUCCESS);
+}
+
 // A process that had no processor has not asked its peer, so it cannot know that it is silent.
 TEST(UnservedPairs, DoNotCountTheTimeInWhichTheirProcessStoodStill) {
   const auto device = make_device_without_thread();

@@ -276,13 +276,22 @@ std::uint64_t Pairing::end_of_retries_ns() const {
   return bounded ? waiting_since_ns_ + retry_time_ns_ : UINT64_MAX;
 }
 
+// With the lock held. An end that has only yielded does not know yet whether the peer is there.
+bool Pairing::must_ask_at_last(std::uint64_t now_ns) {
+  if (phase_ != Phase::idle || now_ns < end_of_retries_ns() || now_ns < hidden_until_ns_) {
+    return false;
+  }
+  return std::exchange(yields_, false);
+}
+
 void Pairing::on_deadline() {
   std::unique_lock lock(mutex_);
   const std::uint64_t now = sys::now_ns();
   // An attempt that is under way may still succeed.
   if (phase_ != Phase::idle && phase_ != Phase::lost) return;
   forgive_own_lateness(now);
-  if (now >= end_of_retries_ns()) {
+  const bool must_ask = must_ask_at_last(now);
+  if (now >= end_of_retries_ns() && !must_ask) {
     phase_ = Phase::over;
     waiting_since_ns_ = 0;
     if (plan_.unreliable) try_again(limits::longest_redial_ns);  // for what is posted later
@@ -290,7 +299,8 @@ void Pairing::on_deadline() {
     if (const auto queue_pair = queue_pair_.lock()) queue_pair->fail_pairing(*this);
     return;
   }
-  if (phase_ == Phase::lost || now < next_attempt_ns_ || now < hidden_until_ns_) return;
+  const bool too_early = now < next_attempt_ns_ && !must_ask;
+  if (phase_ == Phase::lost || too_early || now < hidden_until_ns_) return;
   if (to_itself()) {
     phase_ = Phase::accepting;
     lock.unlock();
@@ -360,7 +370,11 @@ void Pairing::on_turned_down(HelloAnswer answer) {
     if (more) waiting_since_ns_ = sys::now_ns() + pause_ns;
     return try_again(pause_ns);
   }
-  try_again(grow(pause_ns_, limits::shortest_redial_ns, limits::longest_redial_ns));
+  const auto pause_ns = grow(pause_ns_, limits::shortest_redial_ns, limits::longest_redial_ns);
+  // The peer's own request is under way.
+  if (answer == HelloAnswer::crossed && waiting_since_ns_ != 0)
+    waiting_since_ns_ = sys::now_ns() + pause_ns;
+  try_again(pause_ns);
 }
 
 bool Pairing::to_itself() const {

@@ -112,6 +112,7 @@ class Pairing final : public Pollable, public std::enable_shared_from_this<Pairi
   [[nodiscard]] wire::Hello hello(std::uint32_t generation) const;
   [[nodiscard]] std::uint64_t first_pause_ns() const;
   [[nodiscard]] bool yields_on(std::uint64_t now_ns);
+  [[nodiscard]] bool must_ask_at_last(std::uint64_t now_ns);
   void try_again(std::uint64_t pause_ns);
   void expect_no_more();
   void forgive_own_lateness(std::uint64_t now_ns);
