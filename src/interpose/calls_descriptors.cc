@@ -1,7 +1,6 @@
 // Replacements of the functions for descriptors of any kind: close, duplicate, flags; and of those
 // that let stdio or another process use a descriptor without calling this library.
 #include <fcntl.h>
-#include <spawn.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -173,15 +172,6 @@ bool may_replace(int fd) {
   return false;
 }
 
-void relay_all() {
-  lock_table();
-  const auto sockets = all_sockets();
-  unlock_table();
-  for (const auto& socket : sockets) {
-    (void)guarded([&] { return socket->start_relay() ? 1 : 0; });
-  }
-}
-
 }  // namespace
 
 // The entry is removed before the kernel closes the number: afterwards another thread may get the
@@ -315,23 +305,6 @@ WEFT_INTERPOSED int epoll_ctl(int epoll, int operation, int fd, epoll_event* eve
     return 0;
   });
   return done;
-}
-
-// The file actions may duplicate any connection for the other program.
-WEFT_INTERPOSED int posix_spawn(pid_t* child, const char* path,
-                                const posix_spawn_file_actions_t* actions,
-                                const posix_spawnattr_t* attributes, char* const arguments[],
-                                char* const environment[]) {
-  if (actions) relay_all();
-  return next::posix_spawn(child, path, actions, attributes, arguments, environment);
-}
-
-WEFT_INTERPOSED int posix_spawnp(pid_t* child, const char* file,
-                                 const posix_spawn_file_actions_t* actions,
-                                 const posix_spawnattr_t* attributes, char* const arguments[],
-                                 char* const environment[]) {
-  if (actions) relay_all();
-  return next::posix_spawnp(child, file, actions, attributes, arguments, environment);
 }
 
 // stdio reads and writes by internal functions that cannot be replaced.

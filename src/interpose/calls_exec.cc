@@ -1,4 +1,4 @@
-// Replacements of exec(3), for programs that inherit a listening socket.
+// Replacements of exec(3) and posix_spawn(3), for programs that inherit a listening socket.
 //
 // A program may execute another one with an environment that does not load this library: Dovecot
 // does so for all its servers. Most such programs do not need the library. A program that inherits
@@ -6,10 +6,12 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <spawn.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdarg>
 #include <cstdlib>
 #include <string>
@@ -17,6 +19,7 @@
 #include <vector>
 
 #include "interpose/data.h"
+#include "interpose/descriptor.h"
 #include "interpose/export.h"
 #include "interpose/next.h"
 #include "interpose/table.h"
@@ -152,6 +155,72 @@ int with_environment(Environment given, Execute execute) {
   return guarded([&] { return execute(WithLibrary(given).get()); });
 }
 
+// --- posix_spawn(3) ------------------------------------------------------------------------------
+
+// The file actions may duplicate any connection for the other program.
+void relay_all() {
+  lock_table();
+  const auto sockets = all_sockets();
+  unlock_table();
+  for (const auto& socket : sockets) {
+    (void)guarded([&] { return socket->start_relay() ? 1 : 0; });
+  }
+}
+
+// While posix_spawn(3) makes the other process, kernel sockets are in the places of sockets that
+// have no connection, and the table is locked: no other thread closes one of them, or forks.
+class LentSockets {
+ public:
+  // `all`: also those that are closed on exec, which file actions may duplicate.
+  explicit LentSockets(bool all) : owns_(owns_table()) {
+    if (!owns_) return;
+    lock_table();
+    (void)guarded([&] {
+      entries_ = all_entries();
+      for (const auto& [fd, socket] : entries_) lend(fd, *socket, all);
+      return 0;
+    });
+  }
+  ~LentSockets() {
+    if (!owns_) return;
+    for (const auto& [fd, file, flags] : replaced_) {
+      next::dup3(file.get(), fd, flags & FD_CLOEXEC ? O_CLOEXEC : 0);
+    }
+    unlock_table();
+  }
+  LentSockets(const LentSockets&) = delete;
+  LentSockets& operator=(const LentSockets&) = delete;
+
+ private:
+  struct Replaced {
+    int fd;
+    Descriptor file;
+    int flags;
+  };
+
+  void lend(int fd, Socket& socket, bool all) {
+    const int flags = next::fcntl(fd, F_GETFD, nullptr);
+    if (flags < 0 || ((flags & FD_CLOEXEC) != 0 && !all)) return;
+    Descriptor file = copy_high(fd);
+    if (socket.lend_to_program(fd)) replaced_.push_back({fd, std::move(file), flags});
+  }
+
+  const bool owns_;
+  std::vector<std::pair<int, std::shared_ptr<Socket>>> entries_;
+  std::vector<Replaced> replaced_;
+};
+
+// Calls `make` with the environment that the other program is to have. Returns an errno value.
+template <typename Make>
+int spawn(const posix_spawn_file_actions_t* actions, Environment given, Make make) {
+  if (actions) relay_all();
+  const LentSockets lent(actions != nullptr);
+  if (own_entries().empty() || loads_this_library(given) || !passes_listener()) return make(given);
+  int result = ENOMEM;
+  (void)guarded([&] { return result = make(WithLibrary(given).get()); });
+  return result;
+}
+
 // The arguments of a function such as execl(3), up to the null pointer.
 std::vector<char*> collect(const char* first, va_list& others) {
   std::vector<char*> arguments;
@@ -213,4 +282,22 @@ WEFT_INTERPOSED int execle(const char* path, const char* first, ...) {
   });
   va_end(others);
   return failed;
+}
+
+WEFT_INTERPOSED int posix_spawn(pid_t* child, const char* path,
+                                const posix_spawn_file_actions_t* actions,
+                                const posix_spawnattr_t* attributes, char* const arguments[],
+                                char* const environment[]) {
+  return spawn(actions, environment, [&](Environment used) {
+    return next::posix_spawn(child, path, actions, attributes, arguments, used);
+  });
+}
+
+WEFT_INTERPOSED int posix_spawnp(pid_t* child, const char* file,
+                                 const posix_spawn_file_actions_t* actions,
+                                 const posix_spawnattr_t* attributes, char* const arguments[],
+                                 char* const environment[]) {
+  return spawn(actions, environment, [&](Environment used) {
+    return next::posix_spawnp(child, file, actions, attributes, arguments, used);
+  });
 }

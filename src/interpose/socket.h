@@ -159,6 +159,10 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   // changes for the parent but that it shares a listener from then on. False if `fd` is something
   // else.
   bool pass_to_program(int fd);
+  // Around posix_spawn(3): puts the kernel socket of a socket without a connection in the place of
+  // `fd`, for the other program. The caller puts the file back. A listener is shared from then on.
+  // False if nothing was replaced.
+  bool lend_to_program(int fd);
   // Before fork(2): both processes will have the connection or the listener.
   void prepare_fork();
   // In the child, for each descriptor of a listener: puts the kernel socket in its place.
@@ -209,6 +213,9 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   void replace_by_listener_file(int fd);
   void share_listener();
   [[nodiscard]] bool is_visible_file(int fd);
+  // The program's `fd` is a file of its own, behind which there is a kernel socket that has no
+  // connection.
+  [[nodiscard]] bool has_kernel_socket_behind(int fd);
   void start_connecting(const stream::Address& peer);
   [[nodiscard]] int await_connection();
   void await_outcome() const;

@@ -77,6 +77,16 @@ bool Socket::is_visible_file(int fd) {
   return listener_file_ ? listener_file_->is_file_of(fd) : is_same_file(visible_.copy(), fd);
 }
 
+bool Socket::has_kernel_socket_behind(int fd) {
+  const bool unconnected =
+      phase_ == Phase::listening || phase_ == Phase::bound || phase_ == Phase::fresh;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!unconnected || kernel_.is_borrowed() || !kernel_.is_open()) return false;
+  }
+  return is_visible_file(fd);
+}
+
 // A program whose execve(2) fails goes on with the kernel socket.
 bool Socket::pass_to_program(int fd) {
   const bool listens = phase_ == Phase::listening;
@@ -84,15 +94,26 @@ bool Socket::pass_to_program(int fd) {
   {
     const std::lock_guard lock(mutex_);
     if (kernel_.is_borrowed()) return true;
-    if (!kernel_.is_open()) return false;
   }
-  if (!is_visible_file(fd)) return false;
+  if (!has_kernel_socket_behind(fd)) return false;
   const bool own = owns_table();
   if (listens && own) share_listener();
   if (listens && !own) accept_queue()->note_passed();
   if (!listens || !own) set_blocking(kernel_fd(), !nonblocking_);
   replace_with_kernel_socket(fd);
   if (!listens && own) forget(fd);
+  return true;
+}
+
+// Of a socket that only is bound, this process has its own file again afterwards, and may listen.
+bool Socket::lend_to_program(int fd) {
+  if (!has_kernel_socket_behind(fd)) return false;
+  if (phase_ == Phase::listening) {
+    share_listener();
+  } else {
+    set_blocking(kernel_fd(), !nonblocking_);
+  }
+  replace_with_kernel_socket(fd);
   return true;
 }
 

@@ -131,9 +131,11 @@ std::vector<std::pair<int, std::shared_ptr<Socket>>> all_entries() {
 // A socket with several descriptors is returned once.
 std::vector<std::shared_ptr<Socket>> all_sockets() {
   std::vector<std::shared_ptr<Socket>> all;
-  for (const auto& [fd, socket] : table().sockets) {
-    if (std::find(all.begin(), all.end(), socket) == all.end()) all.push_back(socket);
-  }
+  all.reserve(table().sockets.size());
+  for (const auto& [fd, socket] : table().sockets) all.push_back(socket);
+  std::ranges::sort(all);
+  const auto repeated = std::ranges::unique(all);
+  all.erase(repeated.begin(), repeated.end());
   return all;
 }
 

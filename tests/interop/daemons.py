@@ -152,7 +152,23 @@ if way == "exec":
     os.execv(command[0], command)
 if way == "vfork":
     sys.exit(subprocess.run(command, pass_fds=[server.fileno()]).returncode)
+if way == "spawn":  # if it listens, with an environment that does not load the library
+    child = os.posix_spawn(command[0], command, os.environ if state == "bound" else {})
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+if way == "nobody":  # this process goes on with it
+    child = os.posix_spawn("/bin/true", ["true"], os.environ,
+                           file_actions=[(os.POSIX_SPAWN_DUP2, server.fileno(), 0)])
+    os.waitpid(child, 0)
+    server.detach()
+    sys.argv = command[2:]
+    exec(program)
+    sys.exit()
 command[3] = "0"  # as inetd does for a service that accepts itself
+os.set_inheritable(server.fileno(), False)
+if way == "spawn_as_input":
+    child = os.posix_spawn(command[0], command, os.environ,
+                           file_actions=[(os.POSIX_SPAWN_DUP2, server.fileno(), 0)])
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 sys.exit(subprocess.run(command, stdin=server.fileno()).returncode)
 """
 _ASKS = """
@@ -186,7 +202,7 @@ def _inherits(state, way):
 
 
 for _state in ("bound", "listening", "found"):
-    for _way in ("exec", "vfork", "vfork_as_input"):
+    for _way in ("exec", "vfork", "vfork_as_input", "spawn", "spawn_as_input", "nobody"):
         cases.add(f"sockets.{_state}_and_inherited_by_{_way}", _inherits(_state, _way))
 
 
