@@ -134,8 +134,7 @@ std::vector<std::shared_ptr<Socket>> all_sockets() {
   all.reserve(table().sockets.size());
   for (const auto& [fd, socket] : table().sockets) all.push_back(socket);
   std::ranges::sort(all);
-  const auto repeated = std::ranges::unique(all);
-  all.erase(repeated.begin(), repeated.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
   return all;
 }
 
