@@ -136,6 +136,9 @@ inline constexpr std::size_t bytes_per_turn = std::size_t{192} << 10;
 // The memory that a program allocates from the shared heap, unless the user has another limit. It
 // is copied at each fork(2), and its pages are never huge ones. Beyond it memory is ordinary.
 inline constexpr std::size_t shared_heap_bytes = std::size_t{256} << 20;
+// Contexts of one peer process that connections of one pair belong to, or have belonged to while
+// the peer has them open. Each takes two mappings.
+inline constexpr std::size_t max_peer_contexts = 256;
 // Mappings of one peer process's files here, and their size in all: each takes one of the process's
 // mappings (vm.max_map_count). Other regions are copied by the kernel. A file of at most the last
 // size is mapped as a whole, once for all its regions.

@@ -119,14 +119,18 @@ bool Dialer::ask_pair() {
 Dialer::Result Dialer::answered() {
   auto reply = socket_.pair().take_reply();
   if (!reply && !socket_.pair().is_lost()) return std::nullopt;
-  // Another process may have the port by now, or the pair was given up: TCP knows.
-  const bool serving = reply && reply->answer != pair_message::Answer::not_serving;
-  if (!serving || reply->answer == pair_message::Answer::busy) {
-    if (reply && !serving) device_.process_pairs().refused(plan_.destination);
+  // Another process may have the port by now, or the pair was given up: TCP knows. It also serves
+  // where memory or descriptors are short at the moment.
+  using pair_message::Answer;
+  const Answer answer = reply ? reply->answer : Answer::not_serving;
+  if (answer == Answer::not_serving || answer == Answer::busy || answer == Answer::lacking) {
+    if (reply && answer == Answer::not_serving) {
+      device_.process_pairs().refused(plan_.destination);
+    }
     socket_ = StreamSocket();
     return dial_by_tcp();
   }
-  if (reply->answer == pair_message::Answer::as_stream) {
+  if (answer == Answer::as_stream) {
     socket_ = StreamSocket(std::move(reply->stream), socket_.ends(), nullptr, true);
     if (!socket_.valid()) return fail(ENOMEM);
   }

@@ -67,7 +67,7 @@ void InboundHandshake::cancel() {
 }
 
 void InboundHandshake::abandon_after_fork() {
-  if (token_ != 0) socket_.disown();
+  if (token_ != 0 || socket_.has_pair()) socket_.disown();
   socket_.close();
   token_ = 0;
   phase_ = Phase::done;

@@ -68,9 +68,11 @@ class StreamSocket {
 
   void shutdown_write();
   void close();
-  // Forgets the descriptor, which the engine has closed.
+  // In the child after fork(2): forgets the descriptor, which the engine has closed, and leaves the
+  // connection to the parent.
   void disown() {
     (void)fd_.release();
+    pair_.abandon_after_fork();
     channel_.close();
     pair_ = {};
   }

@@ -29,6 +29,7 @@ PairEnd& PairEnd::operator=(PairEnd&& other) noexcept {
   number_ = other.number_;
   serves_ = other.serves_;
   answered_ = other.answered_;
+  peer_has_begun_ = other.peer_has_begun_;
   own_ = std::move(other.own_);
   peer_ = std::move(other.peer_);
   process_ = std::move(other.process_);
@@ -56,12 +57,15 @@ std::optional<PairReply> PairEnd::take_reply() {
   auto reply = std::exchange(pair_->entries_[number_].reply, std::nullopt);
   if (!reply) return reply;
   answered_ = true;
-  if (reply->answer == Answer::accepted) {
-    peer_ = std::move(reply->inbox);
-    process_ = std::move(reply->process);
-    files_ = std::move(reply->files);
-  }
+  take_parts_of(*reply);
   return reply;
+}
+
+void PairEnd::take_parts_of(PairReply& reply) {
+  peer_has_begun_ = reply.accepted;
+  peer_ = std::move(reply.inbox);
+  process_ = std::move(reply.process);
+  files_ = std::move(reply.files);
 }
 
 bool PairEnd::take_inbox(std::uint32_t receives) {
@@ -82,12 +86,24 @@ void PairEnd::accept(Context& context, const SharedFiles& offered) {
 
 // The number is free with the answer, so this end has left it before.
 void PairEnd::refuse(Bytes frame, Answer answer) {
+  refuse_by(header_of(Kind::reply, number_, answer), frame);
+}
+
+void PairEnd::refuse_lacking(const Header& request) {
+  Header reply = pair_message::naming_parts_of(request);
+  reply.kind = Kind::reply;
+  reply.number = number_;
+  reply.answer = Answer::lacking;
+  refuse_by(reply, {});
+}
+
+void PairEnd::refuse_by(const Header& reply, Bytes frame) {
   const auto pair = std::exchange(pair_, nullptr);
   const std::lock_guard lock(pair->mutex_);
   pair->entries_[number_] = {};
   --pair->used_;
   if (own_.valid()) pair->give_back(std::move(own_));
-  (void)pair->send_with_files(header_of(Kind::reply, number_, answer), frame, {}, nullptr, {}, -1);
+  (void)pair->send_with_files(reply, frame, {}, nullptr, {}, -1);
   peer_ = {};
   files_ = {};
 }
@@ -115,8 +131,20 @@ void PairEnd::abandon_after_fork() {
   pair_->gone_ = true;
 }
 
-// The peer's inbox is not accessed any more once it says so. Whatever had become of the connection:
-// the peer sees its end, unless a reason was given before.
+// The peer's inbox is not accessed any more once it says so. The peer sees the end of the
+// connection, unless a reason was given before.
+void PairEnd::end_and_leave(ProcessPair& pair) {
+  inbox::Inbox& peer = *peer_.inbox();
+  inbox::End none = inbox::End::none;
+  const bool ends_here = peer.end.compare_exchange_strong(none, inbox::End::closed);
+  peer.leaving.position.store(position_.value_or(peer.first_slot), std::memory_order_relaxed);
+  // Rung before the number may serve another connection. Where an end was reported before, the
+  // peer was rung for it (LocalConnection::report_end()).
+  if (ends_here) pair.ring(number_, ProcessPair::Wakes::waiter);
+  pair.leave(number_, std::move(own_));
+  peer.leaving.done.store(1, std::memory_order_release);
+}
+
 void PairEnd::leave() {
   if (!pair_) return;
   const auto pair = std::exchange(pair_, nullptr);
@@ -125,10 +153,9 @@ void PairEnd::leave() {
     // Without a reply only the peer knows whether it uses the inbox.
     const std::lock_guard lock(pair->mutex_);
     auto& entry = pair->entries_[number_];
-    const bool refused = entry.reply && entry.reply->answer != Answer::accepted;
-    if (entry.reply && !refused) {
-      peer_ = std::move(entry.reply->inbox);
-    } else if (!refused && !pair->gone()) {
+    if (entry.reply) {
+      take_parts_of(*entry.reply);
+    } else if (!pair->gone()) {
       entry.cancelled = true;
       entry.cancelled_own = std::move(own_);
       entry.target.reset();
@@ -140,18 +167,9 @@ void PairEnd::leave() {
     pair_ = pair;
     return refuse({});
   }
-  if (peer_.valid() && own_.valid()) {
-    inbox::Inbox& peer = *peer_.inbox();
-    inbox::End none = inbox::End::none;
-    const bool ends_here = peer.end.compare_exchange_strong(none, inbox::End::closed);
-    peer.leaving.position.store(position_.value_or(peer.first_slot), std::memory_order_relaxed);
-    // Rung before the number may serve another connection. Where an end was reported before, the
-    // peer was rung for it (LocalConnection::report_end()).
-    if (ends_here) pair->ring(number_, ProcessPair::Wakes::waiter);
-    pair->leave(number_, std::move(own_));
-    peer.leaving.done.store(1, std::memory_order_release);
-    return;
-  }
+  if (own_.valid() && peer_.valid()) return end_and_leave(*pair);
+  // The peer uses the inbox until it has learnt that this end could not map the peer's own.
+  if (own_.valid() && peer_has_begun_) return pair->leave(number_, std::move(own_));
   // Refused: the peer has never used the inbox.
   const std::lock_guard lock(pair->mutex_);
   pair->entries_[number_] = {};

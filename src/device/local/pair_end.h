@@ -37,6 +37,8 @@ class PairEnd {
   // The inbox is complete: sends the acceptance.
   void accept(Context& context, const SharedFiles& offered);
   void refuse(Bytes frame, pair_message::Answer answer = pair_message::Answer::refused);
+  // The same, where what the request has named could not be mapped.
+  void refuse_lacking(const pair_message::Header& request);
   // Accepts with a socket in place of the inbox, for iWARP. Not valid where there is none.
   [[nodiscard]] sys::Descriptor accept_as_stream();
 
@@ -62,11 +64,16 @@ class PairEnd {
  private:
   friend class ProcessPair;
   void leave();
+  void refuse_by(const pair_message::Header& reply, Bytes frame);
+  // What an acceptance brings along.
+  void take_parts_of(PairReply& reply);
+  void end_and_leave(ProcessPair& pair);
 
   std::shared_ptr<ProcessPair> pair_;
   std::uint32_t number_ = 0;
   bool serves_ = false;
   bool answered_ = false;
+  bool peer_has_begun_ = false;  // at the dialing side: the peer has accepted
   InboxPlace own_;
   InboxPlace peer_;
   std::shared_ptr<const PeerProcess> process_;

@@ -19,6 +19,7 @@ enum class Kind : std::uint32_t {
   reply,      // to `connect`
   cancel,     // the dialing side does not wait for the reply any more
   drop_file,  // `number` is that of a file of inboxes that the sender has given up
+  lacks,      // the dialing side could not take what an acceptance has named, and has no connection
 };
 
 enum class Answer : std::uint32_t {
@@ -27,6 +28,7 @@ enum class Answer : std::uint32_t {
   refused,      // with the MPA reply, or with none
   not_serving,  // nothing of this process listens there in this way
   busy,         // there is no room for the request, as TCP's queue may have
+  lacking,      // this side could not take what the request has named
 };
 
 // Names an inbox: a file of the sender, and the place in it.
@@ -57,5 +59,14 @@ struct Header {
   sockaddr_storage destination{};
   std::uint32_t frame_bytes = 0;  // of the MPA frame behind this header
 };
+
+// For a receiver that could not map what `message` has named: the sender sends it again with the
+// next message that names it.
+[[nodiscard]] inline Header naming_parts_of(const Header& message) {
+  Header header;
+  header.inbox = message.inbox;
+  header.mark = message.mark;
+  return header;
+}
 
 }  // namespace weft::device::pair_message

@@ -24,35 +24,12 @@ using pair_message::Answer;
 using pair_message::Header;
 using pair_message::Kind;
 
-constexpr std::uint32_t most_receives = 1U << 14;
-constexpr std::uint32_t most_in_a_file = 64;
 // Inboxes that are looked at before a new one is made.
 constexpr int looks_at_leaving = 8;
-constexpr std::size_t most_contexts = 16;
 constexpr std::size_t messages_per_turn = 64;
+constexpr std::size_t most_sent_contexts = 64;
 // Between attempts to send a message where the user has too many descriptors under way.
 constexpr std::uint64_t descriptors_pause_ns = 1'000'000;
-// Files of inboxes that the peer may have sent and not given up. One that has as many connections
-// as there are numbers, with 16 in a file, needs half of them.
-constexpr std::size_t most_peer_files = 2048;
-
-// Takes the descriptors of a message one after the other.
-class Taking {
- public:
-  explicit Taking(std::vector<sys::Descriptor> files) : files_(std::move(files)) {}
-  [[nodiscard]] sys::Descriptor next(std::uint8_t expected) {
-    if (expected == 0 || at_ == files_.size()) return {};
-    return std::move(files_[at_++]);
-  }
-
- private:
-  std::vector<sys::Descriptor> files_;
-  std::size_t at_ = 0;
-};
-
-bool is_internet(const sockaddr_storage& address) {
-  return address.ss_family == AF_INET || address.ss_family == AF_INET6;
-}
 
 }  // namespace
 
@@ -128,29 +105,6 @@ void ProcessPair::give_back(InboxPlace own) {
   header.kind = Kind::drop_file;
   header.number = *dropped;
   (void)send(header, {}, {});
-}
-
-// A file is mapped once, with the first connection that uses it.
-InboxPlace ProcessPair::map_inbox(const pair_message::InboxName& name, sys::Descriptor file) {
-  const bool possible = std::has_single_bit(name.receives) && name.receives <= most_receives &&
-                        name.count <= most_in_a_file && name.index < name.count;
-  if (!possible) return {};
-  if (file.valid()) {
-    if (peer_files_.size() >= most_peer_files) return {};
-    auto made = std::make_shared<InboxFile>();
-    made->memory =
-        SharedMemory::open(std::move(file), name.count * InboxFile::stride(name.receives), true);
-    if (!made->memory.valid()) return {};
-    made->receives = name.receives;
-    made->count = name.count;
-    peer_files_[name.file_number] = std::move(made);
-  }
-  const auto known = peer_files_.find(name.file_number);
-  if (known == peer_files_.end() || known->second->receives != name.receives ||
-      name.index >= known->second->count) {
-    return {};
-  }
-  return {.file = known->second, .file_number = name.file_number, .index = name.index};
 }
 
 // --- Sending -------------------------------------------------------------------------------------
@@ -236,8 +190,15 @@ bool ProcessPair::send_with_files(Header header, Bytes frame, const InboxPlace& 
   if (stream >= 0) add(header.files.stream, stream);
   if (!send(header, frame, descriptors)) return false;
   if (header.files.inboxes != 0) sent_files_.push_back(own.file_number);
-  if (header.files.context != 0) sent_contexts_.push_back(header.mark);
+  if (header.files.context != 0) note_sent_context(header.mark);
   return true;
+}
+
+// Contexts that are closed meanwhile stay in the list, so it is kept short: the peer takes files of
+// a context that it has already for what they are.
+void ProcessPair::note_sent_context(const ProcessMark::Name& mark) {
+  if (sent_contexts_.size() >= most_sent_contexts) sent_contexts_.erase(sent_contexts_.begin());
+  sent_contexts_.push_back(mark);
 }
 
 PairEnd ProcessPair::dial(const Request& request, std::weak_ptr<Pollable> target) {
@@ -335,140 +296,6 @@ bool ProcessPair::take_mail() {
   return true;
 }
 
-bool ProcessPair::handle(LocalChannel::Message message) {
-  Header header;
-  if (message.bytes.size() < sizeof header) return false;
-  std::memcpy(&header, message.bytes.data(), sizeof header);
-  const Bytes frame = Bytes(message.bytes).subspan(sizeof header);
-  if (frame.size() != header.frame_bytes) return false;
-  const bool names_connection = header.kind != Kind::drop_file;
-  if (names_connection && header.number >= PairBells::most_connections) return false;
-  switch (header.kind) {
-    case Kind::connect:
-      return on_connect(header, frame, std::move(message.descriptors));
-    case Kind::reply:
-      return on_reply(header, frame, std::move(message.descriptors));
-    case Kind::cancel:
-      return on_cancel(header.number);
-    case Kind::drop_file:
-      on_drop_file(header.number);
-      return true;
-    default:
-      return false;
-  }
-}
-
-// What a request or an acceptance brings along.
-bool ProcessPair::take_parts(const Header& header, std::vector<sys::Descriptor> files,
-                             PairReply& parts) {
-  Taking taking(std::move(files));
-  const std::lock_guard lock(mutex_);
-  parts.inbox = map_inbox(header.inbox, taking.next(header.files.inboxes));
-  sys::Descriptor grants = taking.next(header.files.context);
-  sys::Descriptor counts = taking.next(header.files.context);
-  parts.files.memory = taking.next(header.files.memory);
-  parts.files.bell = taking.next(header.files.bell);
-  const auto known = std::ranges::find_if(
-      peer_contexts_, [&](const auto& context) { return context->mark() == header.mark; });
-  if (known != peer_contexts_.end()) {
-    parts.process = *known;
-  } else if (grants.valid() && peer_contexts_.size() < most_contexts) {
-    parts.process = device_.peer_processes().find_or_open(peer_, header.mark, std::move(grants),
-                                                          std::move(counts));
-    if (parts.process) peer_contexts_.push_back(parts.process);
-  }
-  return parts.inbox.valid() && parts.process;
-}
-
-// The PairEnd answers where nothing takes it.
-bool ProcessPair::on_connect(const Header& header, Bytes frame,
-                             std::vector<sys::Descriptor> files) {
-  PairEnd end;
-  {
-    const std::lock_guard lock(mutex_);
-    if (dials_ || !is_internet(header.source) || !is_internet(header.destination)) return false;
-    // A peer that asks and does not read the answers.
-    if (outgoing_.size() > PairBells::most_connections) return false;
-    if (entries_.size() <= header.number) entries_.resize(header.number + 1);
-    if (entries_[header.number].used) return false;
-    entries_[header.number].used = true;
-    ++used_;
-    end.pair_ = shared_from_this();
-    end.number_ = header.number;
-    end.serves_ = true;
-  }
-  PairReply parts;
-  const bool complete = take_parts(header, std::move(files), parts);
-  device_.process_pairs().note_request(shared_from_this());
-  const auto listener = device_.process_pairs().listener_at(header.destination);
-  if (!complete || !listener || !same_user()) {
-    end.refuse({}, Answer::not_serving);
-    return true;
-  }
-  // What begins from now on stays on TCP, to be in the file.
-  if (device_.capture()->running()) {
-    end.refuse({}, Answer::busy);
-    return true;
-  }
-  end.peer_ = std::move(parts.inbox);
-  end.process_ = std::move(parts.process);
-  end.files_ = std::move(parts.files);
-  const TcpEnds ends{.local = header.destination, .remote = header.source};
-  listener->take(std::move(end), ends, frame);
-  return true;
-}
-
-bool ProcessPair::on_reply(const Header& header, Bytes frame, std::vector<sys::Descriptor> files) {
-  PairReply reply;
-  reply.answer = header.answer;
-  reply.frame.assign(frame.begin(), frame.end());
-  if (header.answer > Answer::busy) return false;
-  const bool accepted = header.answer == Answer::accepted;
-  if (accepted && !take_parts(header, std::move(files), reply)) return false;
-  if (header.answer == Answer::as_stream && !files.empty()) reply.stream = std::move(files.back());
-  PairEnd left;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!dials_ || header.number >= entries_.size()) return false;
-    Entry& entry = entries_[header.number];
-    if (!entry.used || std::exchange(entry.replied, true)) return false;
-    if (!entry.cancelled) {
-      entry.reply = std::move(reply);
-    } else if (accepted) {
-      // Leaves by the destructor, as a connection that has begun.
-      left.pair_ = shared_from_this();
-      left.number_ = header.number;
-      left.own_ = std::move(entry.cancelled_own);
-      left.peer_ = std::move(reply.inbox);
-      left.answered_ = true;
-    } else {
-      give_back(std::move(entry.cancelled_own));
-      entry = {};
-      --used_;
-      free_number(header.number);
-    }
-  }
-  call(header.number);
-  return true;
-}
-
-// A connection that was refused may have ended here before the peer knows that.
-bool ProcessPair::on_cancel(std::uint32_t number) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (dials_) return false;
-    if (number >= entries_.size() || !entries_[number].used) return true;
-    entries_[number].cancelled = true;
-  }
-  call(number);
-  return true;
-}
-
-void ProcessPair::on_drop_file(std::uint32_t file_number) {
-  const std::lock_guard lock(mutex_);
-  peer_files_.erase(file_number);
-}
-
 void ProcessPair::call(std::uint32_t number) {
   std::shared_ptr<Pollable> target;
   {
@@ -533,13 +360,16 @@ void ProcessPair::announce(Wakes wakes) {
 
 // --- The end -------------------------------------------------------------------------------------
 
-// This side does not use the connection any more. The peer knows `own`, and sets a flag in it when
-// it has left, too.
+// This side does not use the connection any more. A peer that knows `own` sets a flag in it when it
+// has left, too.
 void ProcessPair::leave(std::uint32_t number, InboxPlace own) {
   const std::lock_guard lock(mutex_);
+  const bool inbox_unknown = entries_[number].inbox_unknown;
   entries_[number] = {};
   --used_;
-  if (own.valid()) leaving_.push_back({.number = number, .own = std::move(own)});
+  if (!own.valid()) return;
+  if (inbox_unknown) return give_back(std::move(own));
+  leaving_.push_back({.number = number, .own = std::move(own)});
 }
 
 // The kernel closes the channel of a process that ends, whatever the reason.

@@ -31,6 +31,7 @@
 #include "device/local/local_channel.h"
 #include "device/local/pair_bells.h"
 #include "device/local/pair_message.h"
+#include "device/local/peer_contexts.h"
 #include "device/local/peer_process.h"
 #include "device/local/sole_reader.h"
 #include "device/queue_pair/shared_files.h"
@@ -50,6 +51,7 @@ struct PairTerms {
 // The answer to a request, at the dialing side.
 struct PairReply {
   pair_message::Answer answer = pair_message::Answer::not_serving;
+  bool accepted = false;  // the peer has begun the connection, also where the answer is `lacking`
   std::vector<std::byte> frame;
   InboxPlace inbox;  // of the peer, if it has accepted
   std::shared_ptr<const PeerProcess> process;
@@ -112,8 +114,9 @@ class ProcessPair final : public Pollable, public std::enable_shared_from_this<P
 
   struct Entry {
     bool used = false;
-    bool cancelled = false;  // the reply is not awaited any more
-    bool replied = false;    // at the dialing side
+    bool cancelled = false;      // the reply is not awaited any more
+    bool replied = false;        // at the dialing side
+    bool inbox_unknown = false;  // at the serving side: the peer could not map it
     InboxPlace cancelled_own;
     std::weak_ptr<Pollable> target;
     std::optional<PairReply> reply;
@@ -146,7 +149,11 @@ class ProcessPair final : public Pollable, public std::enable_shared_from_this<P
   // `events`: what epoll reports of the channel.
   void flush_outgoing(std::uint32_t events);
   [[nodiscard]] bool send_first_outgoing();
+  void note_sent_context(const ProcessMark::Name& mark);
   [[nodiscard]] InboxPlace map_inbox(const pair_message::InboxName& name, sys::Descriptor file);
+  void report_lacking(const Header& acceptance, const InboxPlace& inbox);
+  void give_back_left(std::uint32_t number);
+  void forget_sent(const Header& header);
 
   // Without the lock.
   [[nodiscard]] bool handle(LocalChannel::Message message);
@@ -160,6 +167,7 @@ class ProcessPair final : public Pollable, public std::enable_shared_from_this<P
                               std::vector<sys::Descriptor> files);
   [[nodiscard]] bool on_cancel(std::uint32_t number);
   void on_drop_file(std::uint32_t file_number);
+  [[nodiscard]] bool on_lacks(const Header& header);
   [[nodiscard]] bool take_parts(const Header& header, std::vector<sys::Descriptor> files,
                                 PairReply& parts);
   void call(std::uint32_t number);
@@ -198,7 +206,7 @@ class ProcessPair final : public Pollable, public std::enable_shared_from_this<P
   std::map<std::uint32_t, std::shared_ptr<InboxFile>> peer_files_;
   std::vector<std::uint32_t> sent_files_;
   std::vector<ProcessMark::Name> sent_contexts_;
-  std::vector<std::shared_ptr<const PeerProcess>> peer_contexts_;
+  PeerContexts peer_contexts_;
 };
 
 }  // namespace weft::device
