@@ -13,7 +13,7 @@
 #include <string>
 #include <utility>
 
-#include "base/fault_handler.h"
+#include "base/blocked_signals.h"
 #include "base/log.h"
 
 namespace weft::device {
@@ -111,11 +111,10 @@ void Engine::start_thread() {
   if (mode_ == ProgressMode::manual || thread_.joinable()) return;
   // Signals belong to the application, so this thread must not receive any but those of its own
   // faults.
-  const sigset_t blocked = signals_but_faults();
-  sigset_t before;
-  pthread_sigmask(SIG_SETMASK, &blocked, &before);
-  thread_ = std::thread([this] { run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  {
+    const BlockedSignals inherited;
+    thread_ = std::thread([this] { run(); });
+  }
   pthread_setname_np(thread_.native_handle(), "weft-progress");
 }
 
