@@ -50,12 +50,6 @@ bool concerns_flags_only(int command, void* argument) {
   return command == F_GETFD || command == F_SETFD || command == F_GETFL;
 }
 
-// The program closes what may be an epoll set.
-void forget_set(int fd) {
-  StreamSet* const set = StreamSet::of(fd);
-  if (set && owns_table()) set->leave_all(true);
-}
-
 // Lets the kernel carry the bytes of `fd` from now on. False with ENOTCONN for a socket that is not
 // connected.
 bool relay_for_kernel(int fd) {

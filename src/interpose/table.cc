@@ -119,6 +119,11 @@ void forget_range(unsigned first, unsigned last) {
   for (const int fd : ours) forget(fd);
 }
 
+void forget_set(int fd) {
+  StreamSet* const set = StreamSet::of(fd);
+  if (set && owns_table()) set->leave_all(true);
+}
+
 bool owns_table() {
   return owner == this_process();
 }

@@ -24,6 +24,8 @@ void put(int fd, std::shared_ptr<Socket> socket);
 // that shares the parent's memory (vfork(2)).
 void forget(int fd);
 void forget_range(unsigned first, unsigned last);
+// The program closes what may be an epoll set.
+void forget_set(int fd);
 
 // False if there was never a socket, and in a child that shares the parent's memory (vfork(2)).
 [[nodiscard]] bool owns_table();

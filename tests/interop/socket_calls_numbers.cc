@@ -1,10 +1,34 @@
 // Programs that close all descriptors that they did not open, and that choose the numbers of their
 // files themselves.
+#include <sys/syscall.h>
+
 #include <algorithm>
+#include <utility>
 
 #include "interop/socket_calls.h"
 
 namespace {
+
+// libuv closes so. The next file gets the number.
+void close_by_system_call() {
+  Pair pair;
+  const int number = pair.here;
+  need(syscall(SYS_close, std::exchange(pair.here, -1)) == 0, "close");
+  tell("the other end", receive_text(pair.there));
+  std::array<int, 2> pipe_ends{};
+  need(pipe(pipe_ends.data()) == 0, "pipe");
+  tell("the number is free", pipe_ends[0] == number);
+  need(write(pipe_ends[1], "of the pipe", 11) == 11, "write");
+  std::array<char, 32> text{};
+  const ssize_t got = read(pipe_ends[0], text.data(), text.size());
+  tell("read", got < 0 ? error_or(got) : text.data());
+  for (const int fd : pipe_ends) close(fd);
+  Pair other;
+  const long copy = syscall(SYS_dup, other.here);
+  close(std::exchange(other.here, static_cast<int>(copy)));
+  say(other.here, "by a copy");
+  tell("sent", receive_text(other.there));
+}
 
 // Whether a connection that exists still carries bytes, and a new one does.
 void tell_use(const char* after, const Pair& pair) {
@@ -72,6 +96,7 @@ void choose_numbers() {
 }  // namespace
 
 void choose_descriptors() {
+  close_by_system_call();
   close_the_rest();
   close_the_rest_in_child();
   choose_numbers();
