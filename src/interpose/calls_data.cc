@@ -113,9 +113,27 @@ WEFT_INTERPOSED ssize_t readv(int fd, const iovec* pieces, int count) {
       [&] { return next::readv(fd, pieces, count); });
 }
 
-// An offset of -1 means the file offset, so the call is readv(2).
+namespace {
+
+// The flags of recv(2) and send(2) for those of preadv2(2) and pwritev2(2).
+int waiting_of(int flags) {
+  return flags & RWF_NOWAIT ? MSG_DONTWAIT : 0;
+}
+
+}  // namespace
+
+// An offset of -1 means the file offset, so the call is readv(2), which waits unless the flags say
+// otherwise.
 WEFT_INTERPOSED ssize_t preadv2(int fd, const iovec* pieces, int count, off_t at, int flags) {
-  if (at == -1 && find_stream(fd)) return readv(fd, pieces, count);
+  if (at == -1 && find_stream(fd)) {
+    return stream_or_kernel<Moves::in>(
+        fd,
+        [&](Socket& socket) {
+          if (count < 0) return ssize_t{fail_with(EINVAL)};
+          return receive(socket, pieces, static_cast<size_t>(count), waiting_of(flags));
+        },
+        [&] { return next::preadv2(fd, pieces, count, at, flags); });
+  }
   let_key_go(fd);
   return next::preadv2(fd, pieces, count, at, flags);
 }
@@ -177,7 +195,15 @@ WEFT_INTERPOSED ssize_t writev(int fd, const iovec* pieces, int count) {
 }
 
 WEFT_INTERPOSED ssize_t pwritev2(int fd, const iovec* pieces, int count, off_t at, int flags) {
-  if (at == -1 && find_stream(fd)) return writev(fd, pieces, count);
+  if (at == -1 && find_stream(fd)) {
+    return stream_or_kernel<Moves::out>(
+        fd,
+        [&](Socket& socket) {
+          if (count < 0) return ssize_t{fail_with(EINVAL)};
+          return send(socket, pieces, static_cast<size_t>(count), waiting_of(flags));
+        },
+        [&] { return next::pwritev2(fd, pieces, count, at, flags); });
+  }
   return next::pwritev2(fd, pieces, count, at, flags);
 }
 

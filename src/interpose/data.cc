@@ -8,6 +8,9 @@
 #include <array>
 #include <chrono>
 
+#include "base/signal_handlers.h"
+#include "weft/deadline.hpp"
+
 namespace weft::interpose {
 namespace {
 
@@ -90,9 +93,11 @@ ssize_t receive_all(Socket& socket, stream::Stream& stream, Into into, int flags
   std::size_t done = 0;
   const auto attempt = [&] { return stream.receive(into, Deadline::now(), how); };
   while (true) {
-    if (socket.read_shut()) return static_cast<ssize_t>(done);
-    const bool wait = waits(socket, flags);
+    // What arrives before and after shutdown(2) is received, and nothing is waited for.
+    const bool shut = socket.read_shut();
+    const bool wait = waits(socket, flags) && !shut;
     const auto outcome = wait ? spin_on(attempt) : attempt();
+    if (shut && !outcome.ok()) return static_cast<ssize_t>(done);
     if (outcome.ok()) {
       done += outcome.bytes;
       socket.note_transfer(outcome.bytes);
@@ -112,6 +117,23 @@ ssize_t receive_all(Socket& socket, stream::Stream& stream, Into into, int flags
     if (socket.phase() == Socket::Phase::relayed)
       return done > 0 ? static_cast<ssize_t>(done) : call_kernel;
   }
+}
+
+// Whether a signal with a handler ends a call that has sent nothing yet. As in the kernel, the call
+// is restarted behind a handler with SA_RESTART unless there is a timeout, signal(7).
+bool ends_by_signal(const Socket& socket) {
+  const SignalHandlers handlers = handlers_of_thread();
+  return socket.send_timeout_ms() >= 0 || handlers.interrupt || !handlers.restart;
+}
+
+// Until something can be sent, or `until`: 0 or an errno value. A call that must not wait has room
+// in a new socket of TCP. So the first bytes wait for a moment, until the peer has begun the
+// connection.
+int await_room(Socket& socket, const stream::Stream& stream, Deadline until, bool wait) {
+  constexpr int beginning_ms = 50;
+  if (wait) return socket.visible().await_writable(until.poll_timeout_ms());
+  if (stream.statistics().bytes_sent > 0) return EAGAIN;
+  return socket.visible().await_writable(beginning_ms);
 }
 
 }  // namespace
@@ -143,6 +165,9 @@ ssize_t send(Socket& socket, From from, int flags) {
   }
   const std::size_t total = total_of(from);
   std::size_t done = 0;
+  const Deadline until = socket.send_timeout_ms() < 0
+                             ? Deadline::never()
+                             : Deadline(std::chrono::milliseconds(socket.send_timeout_ms()));
   while (done < total) {
     const auto attempt = [&] { return stream->send(from, Deadline::now()); };
     const bool wait = waits(socket, flags);
@@ -157,8 +182,11 @@ ssize_t send(Socket& socket, From from, int flags) {
     if (!outcome.would_block()) {
       return done > 0 ? static_cast<ssize_t>(done) : send_failure(socket, outcome, flags);
     }
-    const int failed = wait ? socket.visible().await_writable(socket.send_timeout_ms()) : EAGAIN;
-    if (failed == EAGAIN) return done > 0 ? static_cast<ssize_t>(done) : fail_with(EAGAIN);
+    const int failed = await_room(socket, *stream, until, wait);
+    const bool interrupted = failed == EINTR && (done > 0 || ends_by_signal(socket));
+    if (failed == EAGAIN || interrupted) {
+      return done > 0 ? static_cast<ssize_t>(done) : fail_with(failed);
+    }
     if (socket.phase() == Socket::Phase::relayed)
       return done > 0 ? static_cast<ssize_t>(done) : call_kernel;
   }

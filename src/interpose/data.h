@@ -1,6 +1,7 @@
 // Receives and sends through a stream with the results of socket calls: -1 and errno.
 #pragma once
 
+#include <cxxabi.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
@@ -33,7 +34,8 @@ inline int fail_with(int error) {
   return -1;
 }
 
-// Turns exceptions into -1 and errno: none may cross the C ABI.
+// Turns exceptions into -1 and errno: none may cross the C ABI. But a thread that is cancelled
+// (pthread_cancel(3)) unwinds its stack by one of its own, which must.
 template <typename Call>
 auto guarded(const Call& call) -> decltype(call()) {
   try {
@@ -42,6 +44,8 @@ auto guarded(const Call& call) -> decltype(call()) {
     errno = error.error_number() == ECANCELED ? ECONNRESET : error.error_number();
   } catch (const std::bad_alloc&) {
     errno = ENOMEM;
+  } catch (const abi::__forced_unwind&) {
+    throw;
   } catch (...) {
     errno = EIO;
   }

@@ -54,6 +54,40 @@ void signals() {
   later.join();
 }
 
+void each_ten_milliseconds(int flags) {
+  struct sigaction action {};
+  action.sa_handler = [](int) {};
+  action.sa_flags = flags;
+  sigaction(SIGALRM, &action, nullptr);
+  const itimerval often{{0, 10'000}, {0, 10'000}};
+  setitimer(ITIMER_REAL, &often, nullptr);
+}
+
+// What was sent until a signal comes is the result. If nothing was, the call ends or is restarted.
+void signals_while_sending() {
+  const Pair pair;
+  const std::vector<char> much(64 << 20);
+  each_ten_milliseconds(0);
+  const ssize_t first = send(pair.here, much.data(), much.size(), 0);
+  tell("a part is sent", first > 0 && first < static_cast<ssize_t>(much.size()));
+  ssize_t sent = 0;
+  do {
+    sent = send(pair.here, much.data(), much.size(), 0);
+  } while (sent > 0);
+  tell("nothing is sent", error_or(sent));
+  each_ten_milliseconds(SA_RESTART);
+  std::thread later([&] {
+    poll(nullptr, 0, 50);
+    std::vector<char> into(1 << 20);
+    while (recv(pair.there, into.data(), into.size(), 0) > 0) continue;
+  });
+  tell("restarted", error_or(send(pair.here, "x", 1, 0)));
+  const itimerval never{};
+  setitimer(ITIMER_REAL, &never, nullptr);
+  shutdown(pair.here, SHUT_WR);
+  later.join();
+}
+
 void echo(int fd) {
   std::array<char, 64> text{};
   const ssize_t got = recv(fd, text.data(), text.size(), 0);
@@ -345,6 +379,7 @@ void share_sockets() {
   copies();
   resets();
   signals();
+  signals_while_sending();
   forks();
   forks_after_the_end();
   forks_with_a_known_end();

@@ -482,7 +482,43 @@ void cancelling_in_calls() {
            0) {
     }
   });
-  for (const int fd : {local[0], local[1], listener}) close(fd);
+  std::array<char, 8> text{};
+  cancelling("read cancelled", [&] { (void)read(local[0], text.data(), text.size()); });
+  const Pair pair;
+  cancelling("recv cancelled", [&] { (void)recv(pair.here, text.data(), text.size(), 0); });
+  sockaddr_in address{};
+  const int streams = listen_anywhere(address);
+  cancelling("accept cancelled", [&] { (void)accept(streams, nullptr, nullptr); });
+  for (const int fd : {local[0], local[1], listener, streams}) close(fd);
+}
+
+// Both ends of a new connection have room, whoever of them speaks first.
+void speaking_first() {
+  int refused = 0;
+  for (int i = 0; i < 20; ++i) {
+    const Pair pair(SOCK_NONBLOCK);
+    refused += send(pair.there, "x", 1, 0) != 1;
+  }
+  tell("refused first sends", refused);
+}
+
+void shutting_the_receiving_side() {
+  const Pair pair;
+  say(pair.here, "before");
+  await(pair.there, POLLIN);
+  shutdown(pair.there, SHUT_RD);
+  tell("received before it was shut", receive_text(pair.there));
+  tell("nothing more", receive_text(pair.there));
+}
+
+void looking_at_pieces() {
+  const Pair pair;
+  std::array<char, 8> text{};
+  const iovec piece{text.data(), text.size()};
+  tell("preadv2 of nothing", error_or(preadv2(pair.there, &piece, 1, -1, RWF_NOWAIT)));
+  say(pair.here, "abc");
+  await(pair.there, POLLIN);
+  tell("preadv2", preadv2(pair.there, &piece, 1, -1, RWF_NOWAIT));
 }
 
 }  // namespace
@@ -502,4 +538,7 @@ void wait_for_sockets() {
   epoll_levels();
   epoll_edges();
   cancelling_in_calls();
+  speaking_first();
+  shutting_the_receiving_side();
+  looking_at_pieces();
 }
