@@ -102,6 +102,8 @@ int fcntl_any(int fd, int command, void* argument) {
 
 int ioctl_stream(Socket& socket, int fd, unsigned long request, void* argument) {
   const auto stream = socket.stream();
+  const bool needs_argument = request == FIONREAD || request == TIOCOUTQ || request == FIONBIO;
+  if (needs_argument && !argument) return fail_with(EFAULT);
   switch (request) {
     case FIONREAD: {
       if (socket.phase() == Socket::Phase::listening) return fail_with(EINVAL);

@@ -67,6 +67,18 @@ Descriptor connect_tcp(const stream::Address& peer) {
   return made;
 }
 
+// A process that has given up its privileges cannot bind to a port below 1024 again. Then the
+// connection has the same address and another port.
+void bind_stream(stream::Stream& stream, stream::Address local) {
+  try {
+    stream.bind(local);
+  } catch (const Error& error) {
+    if (error.error_number() != EACCES) throw;
+    local.port = 0;
+    stream.bind(local);
+  }
+}
+
 // True if a peer that speaks plain TCP may have caused this error: it does not reply to the MPA
 // request, resets the connection, or listens at the port number for TCP while streams use another
 // port. Without another port, a program that listens a moment later is no such peer.
@@ -156,7 +168,8 @@ void Socket::start_connecting(const stream::Address& peer) {
       constexpr int on = 1;
       next::setsockopt(kernel_.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
       kernel_.close();
-      stream->bind(to_address(reinterpret_cast<const sockaddr*>(&name), size_of(name), false));
+      bind_stream(*stream,
+                  to_address(reinterpret_cast<const sockaddr*>(&name), size_of(name), false));
     }
   }
   AcceptQueue::before_connect(peer.port);

@@ -206,6 +206,35 @@ for _state in ("bound", "listening", "found"):
         cases.add(f"sockets.{_state}_and_inherited_by_{_way}", _inherits(_state, _way))
 
 
+_BINDS_AS_ROOT = """
+import os, socket
+server = socket.create_server(("127.0.0.1", 0))
+client = socket.socket()
+for port in range(1023, 600, -1):
+    try:
+        client.bind(("127.0.0.1", port))
+        break
+    except OSError:
+        pass
+os.setuid(65534)
+client.connect(server.getsockname())
+accepted = server.accept()[0]
+accepted.sendall(b"connected")
+print(client.recv(100).decode())
+"""
+
+
+@cases.case("sockets.bound_before_root_is_given_up")
+def bound_before_root_is_given_up(stage):
+    """FTP servers bind to port 20 as root, and connect as the user."""
+    if os.geteuid() != 0:
+        raise harness.Skip("it is started by root")
+    program = stage.start("program", "python3", "-c", _BINDS_AS_ROOT, options=OURS,
+                          privileged=True)
+    program.finish()
+    need("connected" in program.lines, f"the program says {program.lines}")
+
+
 _STARTS_LATE = """
 import socket, sys
 for port in sys.argv[1:]:
