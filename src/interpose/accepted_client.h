@@ -23,8 +23,8 @@ using AcceptedClient = std::variant<AcceptedStream, Descriptor>;
 
 // Accepts the request of a stream. `options`: of the listener. Throws Error.
 [[nodiscard]] AcceptedClient accept_stream(stream::Request request, stream::Options options);
-// Connects a client whose request is in the socket. Waits for the device, which takes the request
-// over. Returns nothing if the client has disconnected. Throws Error.
+// Connects a client whose request is in the socket. Returns nothing if the client has disconnected
+// or the device refuses the request. Throws Error.
 [[nodiscard]] std::optional<AcceptedClient> connect_stream(Descriptor connection,
                                                            const stream::Options& options);
 // Returns a plain TCP client if plain clients are served (WEFT_SOCKETS=fallback), and announces it.

@@ -19,12 +19,21 @@ static_assert(request_key.size() == request_key_bytes);
 constexpr std::size_t header_bytes = 20;  // with the length of the private data at its end
 constexpr std::size_t max_private_data_bytes = 512;
 
-// Requests that are too long count as whole: the device refuses them.
-std::size_t request_bytes(std::string_view header) {
-  const auto high = static_cast<unsigned char>(header[header_bytes - 2]);
-  const auto low = static_cast<unsigned char>(header[header_bytes - 1]);
-  const std::size_t private_data = std::size_t{high} << 8 | low;
-  return private_data > max_private_data_bytes ? header_bytes : header_bytes + private_data;
+unsigned number_at(std::string_view header, std::size_t place) {
+  return static_cast<unsigned char>(header[place]);
+}
+
+// `start` begins with the key of a request. The device would refuse an unknown revision (1 is that
+// of RFC 5044, 2 that of RFC 6581), and private data that is too long.
+Protocol protocol_of_request(std::string_view start) {
+  if (start.size() < header_bytes) return Protocol::unknown;
+  const unsigned revision = number_at(start, header_bytes - 3);
+  const std::size_t private_data =
+      number_at(start, header_bytes - 2) << 8 | number_at(start, header_bytes - 1);
+  if (revision < 1 || revision > 2 || private_data > max_private_data_bytes) {
+    return Protocol::malformed;
+  }
+  return start.size() < header_bytes + private_data ? Protocol::unknown : Protocol::stream;
 }
 
 }  // namespace
@@ -47,8 +56,7 @@ FirstBytes look_at_first_bytes(int fd) {
   if (!request_key.starts_with(start.substr(0, request_key.size()))) {
     return {Protocol::plain, start.size()};
   }
-  const bool whole = start.size() >= header_bytes && start.size() >= request_bytes(start);
-  return {whole ? Protocol::stream : Protocol::unknown, start.size()};
+  return {protocol_of_request(start), start.size()};
 }
 
 // A client that has sent the whole key speaks MPA: without the rest of its request it can neither

@@ -11,6 +11,7 @@ enum class Protocol {
   stream,        // the whole request of a stream is here
   plain,         // plain TCP
   agreed,        // plain TCP, on which two programs under Weft agree: begins with agreed_key
+  malformed,     // the request of a stream, which the device would refuse
   disconnected,  // the connection was lost
 };
 

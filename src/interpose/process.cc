@@ -114,6 +114,11 @@ void after_fork_in_child() {
   unlock_table();
 }
 
+bool is_set(const char* variable) {
+  const char* value = secure_getenv(variable);
+  return value && *value;
+}
+
 [[gnu::constructor]] void prepare() {
   pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
@@ -130,6 +135,11 @@ bool may_leave_tcp() {
   return !mode || std::string_view(mode) != "off";
 }
 
+bool requests_may_be_delayed() {
+  static const bool may = is_set("WEFT_FAULT") || is_set("WEFT_LINK");
+  return may;
+}
+
 bool may_leave_to_kernel() {
   static const bool may = [] {
     const char* sockets = secure_getenv("WEFT_SOCKETS");
@@ -138,7 +148,7 @@ bool may_leave_to_kernel() {
     if (same_host && std::string_view(same_host) != "auto") return false;
     for (const char* name : {"WEFT_CAPTURE", "WEFT_TRACE", "WEFT_FAULT", "WEFT_LINK", "WEFT_CHECK",
                              "WEFT_PORT_OFFSET"}) {
-      if (const char* value = secure_getenv(name); value && *value) return false;
+      if (is_set(name)) return false;
     }
     return true;
   }();

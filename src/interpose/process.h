@@ -16,6 +16,8 @@ namespace weft::interpose {
 // False if all connections are to be streams: where the user says so (WEFT_SOCKETS=always), watches
 // or disturbs what the device does, or has chosen how processes of one host connect.
 [[nodiscard]] bool may_leave_to_kernel();
+// The user delays what comes from peers: WEFT_FAULT, WEFT_LINK.
+[[nodiscard]] bool requests_may_be_delayed();
 // WEFT_VERBOSE: each connection is to be explained.
 [[nodiscard]] bool is_verbose();
 // Writes "weft: SENTENCE" to the standard error.

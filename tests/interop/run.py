@@ -18,6 +18,7 @@ import cases
 import harness
 
 # Each adds its tests to cases.CASES.
+import accepting  # noqa: F401
 import bad_input  # noqa: F401
 import captures  # noqa: F401
 import ceph  # noqa: F401

@@ -1,0 +1,61 @@
+"""What must not stop accept(2) under `weft run --sockets`: malformed requests, clients that have
+sent nothing yet, and too few descriptors."""
+
+import socket
+import struct
+
+import cases
+import harness
+from harness import need
+from prefork import clients
+
+OURS = ("--sockets",)
+
+# A child accepts from the socket of its parent: `blocks` in accept(2), or `polls`. It echoes.
+_CHILD = """
+import os, select, socket, sys
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])), backlog=128)
+if os.fork() > 0:
+    os.wait()
+    sys.exit()
+listener.setblocking(sys.argv[2] == "blocks")
+print("ready", flush=True)
+while True:
+    if sys.argv[2] == "polls":
+        select.select([listener], [], [])
+    try:
+        client, _ = listener.accept()
+    except BlockingIOError:
+        continue
+    client.setblocking(True)
+    with client:
+        client.sendall(b"%d:" % os.getpid() + client.recv(100))
+"""
+
+
+def _mpa_request(flags, revision, length):
+    return b"MPA ID Req Frame" + struct.pack(">BBH", flags, revision, length)
+
+
+# Whole requests that a device refuses: private data that is too long, an unknown revision, and
+# enhanced private data that is missing.
+_MALFORMED = (_mpa_request(0x40, 1, 0xFFFF), _mpa_request(0x40, 7, 0), _mpa_request(0x50, 2, 0))
+
+
+def _malformed_requests(manner):
+    def run(stage):
+        """Malformed requests do not delay the client that comes behind them: were accept(2) to wait
+        five seconds for each, the client would not be served in time."""
+        port = harness.free_port()
+        server = stage.start("server", "python3", "-c", _CHILD, port, manner, options=OURS)
+        server.expect("^ready$")
+        for number in range(24):
+            with socket.create_connection(("127.0.0.1", port)) as malformed:
+                malformed.sendall(_MALFORMED[number % len(_MALFORMED)])
+        need(len(clients(stage, port, 1)) == 1, "the client was not served")
+
+    return run
+
+
+for _manner in ("blocks", "polls"):
+    cases.add(f"accepting.malformed_requests_{_manner}", _malformed_requests(_manner))
