@@ -301,7 +301,7 @@ void AcceptQueue::on_arrived(Descriptor connection, Protocol protocol, Refusal w
 // With mutex_ held. A client that is neither kept nor given away is refused: it is closed here, and
 // counted.
 void AcceptQueue::add_client(Descriptor connection, Protocol protocol, Refusal why) {
-  if (!open_) return;
+  if (!open_ || protocol == Protocol::wakes) return;
   const bool suggested = direct_.suggested_by(protocol);
   try {
     if (protocol == Protocol::unknown) {

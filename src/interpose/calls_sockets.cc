@@ -74,6 +74,7 @@ bool is_readable(int fd) {
 // Serves a client, or closes it: then returns nothing. `why` is what to count for that.
 std::optional<AcceptedClient> serve(Descriptor connection, Protocol protocol, Refusal why,
                                     const InheritedOptions& inherited) {
+  if (protocol == Protocol::wakes) return std::nullopt;
   try {
     if (protocol == Protocol::stream) {
       return connect_stream(std::move(connection), stream_options(inherited));
@@ -185,7 +186,7 @@ bool blocks(int kernel) {
 // The next client of a socket without an AcceptQueue. Returns nothing, with errno, on an error or
 // where none is there. While clients have not finished their requests, this waits for them and for
 // the socket at once. Another process may then be the one to accept the socket's client, so that
-// accept4(2) waits for the next one, as it may in any program that shares a socket.
+// accept4(2) waits for the next one, or until a client is to be served here.
 std::optional<AcceptedClient> accept_inherited(int kernel, const InheritedOptions& inherited) {
   auto& unfinished = UnfinishedClients::instance();
   const bool waits = blocks(kernel);
@@ -200,6 +201,7 @@ std::optional<AcceptedClient> accept_inherited(int kernel, const InheritedOption
     if (waited == UnfinishedClients::Waited::interrupted) errno = EINTR;
     if (waited == UnfinishedClients::Waited::interrupted) return std::nullopt;
     if (waited == UnfinishedClients::Waited::client) continue;
+    if (waits) unfinished.watch(kernel);
     Descriptor connection(next::accept4(kernel, nullptr, nullptr, SOCK_CLOEXEC));
     if (!connection.valid()) return std::nullopt;
     connection = move_high(std::move(connection));
@@ -218,6 +220,9 @@ std::optional<AcceptedClient> accept_inherited(int kernel, const InheritedOption
 int accept_from_kernel(int listener, sockaddr* address, socklen_t* bytes, int type) {
   const InheritedOptions inherited = inherited_options_of(listener);
   auto client = accept_inherited(listener, inherited);
+  const int error = errno;
+  UnfinishedClients::instance().watch(listener);
+  errno = error;
   return client ? give_descriptor(std::move(*client), inherited, type, address, bytes) : -1;
 }
 

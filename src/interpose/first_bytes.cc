@@ -52,6 +52,7 @@ FirstBytes look_at_first_bytes(int fd) {
     const bool whole = start.size() >= agreed_key.size();
     return {whole ? Protocol::agreed : Protocol::unknown, start.size()};
   }
+  if (start.starts_with(wake_key)) return {Protocol::wakes, start.size()};
   // Less than the whole key is compared as well: the first wrong byte already shows plain TCP.
   if (!request_key.starts_with(start.substr(0, request_key.size()))) {
     return {Protocol::plain, start.size()};

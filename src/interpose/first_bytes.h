@@ -11,6 +11,7 @@ enum class Protocol {
   stream,        // the whole request of a stream is here
   plain,         // plain TCP
   agreed,        // plain TCP, on which two programs under Weft agree: begins with agreed_key
+  wakes,         // no client: wake_key, see UnfinishedClients
   malformed,     // the request of a stream, which the device would refuse
   disconnected,  // the connection was lost
 };
@@ -28,6 +29,11 @@ constexpr std::size_t request_key_bytes = 16;
 // first, so that it is told from one that knows nothing of Weft. The program's bytes follow.
 constexpr std::string_view agreed_key = "Weft: kernel TCP";
 static_assert(agreed_key.size() == request_key_bytes);
+
+// What a process sends that connects to a listening socket of its own, so that its program calls
+// accept(2). Any process that has the socket may accept that connection, and closes it.
+constexpr std::string_view wake_key = "Weft: accept now";
+static_assert(wake_key.size() == request_key_bytes);
 
 // Looks at what has arrived and leaves it in the socket. Does not block.
 [[nodiscard]] FirstBytes look_at_first_bytes(int fd);

@@ -7,8 +7,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <thread>
 #include <utility>
-#include <vector>
+
+#include "interpose/address.h"
+#include "interpose/process.h"
+#include "weft/error.hpp"
 
 namespace weft::interpose {
 namespace {
@@ -27,6 +31,10 @@ constexpr std::chrono::milliseconds silence_after_deferral{100};
 constexpr std::chrono::milliseconds rest_of_request{100};
 // A program that does not wait in accept(2) is delayed for a tenth of its time at most.
 constexpr int rest_after_wait = 9;
+// For ten seconds, if other processes take them all.
+constexpr int most_wake_ups = 100;
+constexpr std::chrono::milliseconds first_pause{1};
+constexpr std::chrono::milliseconds longest_pause{100};
 
 // A socket's own number: that of its descriptor may be used again. Zero if the kernel has none.
 std::uint64_t cookie_of(int kernel) {
@@ -52,6 +60,27 @@ void report_beyond(int connection, std::size_t bytes) {
 bool has_ended(int connection) {
   pollfd entry{connection, POLLRDHUP, 0};
   return next::poll(&entry, 1, 0) > 0;
+}
+
+int poll_until(std::vector<pollfd>& waited, UnfinishedClients::Time until) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+  // Another thread may take a client meanwhile, and its number may be used again: then poll(2)
+  // returns too early, or at the deadline.
+  const int most_ms = std::max(0, static_cast<int>(left.count()));
+  return next::poll(waited.data(), waited.size(), most_ms);
+}
+
+// Makes the listening socket at `address` readable, and waits until a process has accepted this
+// connection and closed it. False if no process listens there.
+bool call_accept(const sockaddr_storage& address) {
+  const Descriptor caller =
+      move_high(Descriptor(next::socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0)));
+  const auto* listener = reinterpret_cast<const sockaddr*>(&address);
+  if (!caller.valid() || next::connect(caller.get(), listener, size_of(address)) != 0) return false;
+  next::send(caller.get(), wake_key.data(), wake_key.size(), MSG_NOSIGNAL);
+  pollfd entry{caller.get(), POLLIN, 0};
+  next::poll(&entry, 1, -1);
+  return true;
 }
 
 }  // namespace
@@ -111,6 +140,18 @@ std::optional<UnfinishedClients::Arrived> UnfinishedClients::take(int kernel) {
   return std::nullopt;
 }
 
+// With mutex_ held. The clients of `listener`, and when the first of them has had enough time.
+UnfinishedClients::Time UnfinishedClients::add_to(std::vector<pollfd>& waited,
+                                                  std::uint64_t listener) const {
+  auto until = Time::max();
+  for (const Client& client : clients_) {
+    if (client.listener != listener) continue;
+    waited.push_back({client.connection.get(), POLLIN | POLLRDHUP, 0});
+    until = std::min(until, client.until);
+  }
+  return until;
+}
+
 UnfinishedClients::Waited UnfinishedClients::wait(int kernel, bool blocks) {
   std::vector<pollfd> waited{{kernel, POLLIN, 0}};
   auto until = Time::max();
@@ -118,31 +159,84 @@ UnfinishedClients::Waited UnfinishedClients::wait(int kernel, bool blocks) {
   {
     const std::lock_guard lock(mutex_);
     if (clients_.empty() || (!blocks && begin < next_wait_)) return Waited::kernel;
-    const std::uint64_t listener = cookie_of(kernel);
-    for (const Client& client : clients_) {
-      if (client.listener != listener) continue;
-      waited.push_back({client.connection.get(), POLLIN | POLLRDHUP, 0});
-      until = std::min(until, client.until);
-    }
+    until = add_to(waited, cookie_of(kernel));
+    if (waited.size() == 1) return Waited::kernel;
+    ++waiting_;
   }
-  if (waited.size() == 1) return Waited::kernel;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - begin);
-  // Another thread may take a client meanwhile, and its number may be used again: then poll(2)
-  // returns too early, or at the deadline.
-  const int most_ms = std::max(0, static_cast<int>(left.count()));
-  const int ready = next::poll(waited.data(), waited.size(), most_ms);
+  const int ready = poll_until(waited, until);
   const bool interrupted = ready < 0 && errno == EINTR;
-  if (!blocks) {
-    const auto now = Clock::now();
-    const std::lock_guard lock(mutex_);
-    next_wait_ = now + rest_after_wait * (now - begin);
-  }
+  const auto now = Clock::now();
+  const std::lock_guard lock(mutex_);
+  --waiting_;
+  if (!blocks) next_wait_ = now + rest_after_wait * (now - begin);
   if (interrupted) return Waited::interrupted;
   return waited[0].revents != 0 ? Waited::kernel : Waited::client;
 }
 
+// --- The thread that has the program call accept(2) ----------------------------------------------
+
+void UnfinishedClients::watch(int kernel) {
+  const std::lock_guard lock(mutex_);
+  if (clients_.empty()) return;
+  const std::uint64_t listener = cookie_of(kernel);
+  std::vector<pollfd> waited;
+  (void)add_to(waited, listener);
+  if (waited.empty() || !watched_.insert(listener).second) return;
+  try {
+    start_thread(
+        [this, listener, address = local_name_of(kernel)] { wake_program(listener, address); });
+  } catch (const Error&) {
+    watched_.erase(listener);
+  }
+}
+
+void UnfinishedClients::wake_program(std::uint64_t listener, const sockaddr_storage& address) {
+  auto pause = first_pause;
+  for (int calls = 0; await_decision(listener); ++calls) {
+    if (calls == most_wake_ups || !call_accept(address)) return give_up(listener);
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, longest_pause);
+  }
+}
+
+// False if no client of the listener is left. While the program waits in accept(2), it finds out
+// itself.
+bool UnfinishedClients::await_decision(std::uint64_t listener) {
+  while (true) {
+    std::vector<pollfd> waited;
+    auto until = Time::max();
+    {
+      const std::lock_guard lock(mutex_);
+      until = add_to(waited, listener);
+      if (waited.empty()) watched_.erase(listener);
+      if (waited.empty()) return false;
+    }
+    poll_until(waited, until);
+    {
+      const std::lock_guard lock(mutex_);
+      if (waiting_ == 0) return true;
+    }
+    std::this_thread::sleep_for(longest_pause);
+  }
+}
+
+// The listener is closed, or this process does not accept from it any more.
+void UnfinishedClients::give_up(std::uint64_t listener) {
+  const std::lock_guard lock(mutex_);
+  watched_.erase(listener);
+  std::erase_if(clients_, [listener](const Client& client) {
+    if (client.listener != listener) return false;
+    shut(client.connection);
+    count_refusal(Refusal::timed_out);
+    return true;
+  });
+}
+
+// The threads are the parent's.
 void UnfinishedClients::after_fork_in_child() {
   clients_.clear();
+  watched_.clear();
+  waiting_ = 0;
   mutex_.unlock();
 }
 

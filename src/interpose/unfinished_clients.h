@@ -1,14 +1,24 @@
 // The clients of listening sockets that this process has inherited, by fork(2) or exec, and whose
-// first bytes are not all here yet. Such sockets have no AcceptQueue and no thread: accept(2) waits
-// for these clients together with the socket itself, so that a client that never finishes its
-// request keeps no other one out.
+// first bytes are not all here yet. Such sockets have no AcceptQueue: accept(2) waits for these
+// clients together with the socket itself, so that a client that never finishes its request keeps
+// no other one out.
+//
+// The program's descriptor is the kernel's socket, which nothing but a client makes readable. So
+// where accept(2) leaves unfinished clients behind, a thread waits for them. When one of them can
+// be served, it connects to the socket itself and sends wake_key, until the program has called
+// accept(2). Another process may take that connection; then the thread repeats it.
 #pragma once
+
+#include <poll.h>
+#include <sys/socket.h>
 
 #include <chrono>
 #include <cstdint>
 #include <list>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <vector>
 
 #include "interpose/descriptor.h"
 #include "interpose/first_bytes.h"
@@ -45,6 +55,9 @@ class UnfinishedClients {
   // unfinished. `blocks`: the program waits for clients in accept(2). Else it does not expect to
   // wait there, and only a tenth of its time is spent here; then `kernel` is returned as well.
   [[nodiscard]] Waited wait(int kernel, bool blocks);
+  // The program does not wait for the unfinished clients of `kernel` from now on: a thread has it
+  // call accept(2) when one of them is to be served.
+  void watch(int kernel);
 
   // Around fork(2): the list does not change meanwhile, and the child closes its copies.
   void before_fork() { mutex_.lock(); }
@@ -61,10 +74,16 @@ class UnfinishedClients {
   using Clients = std::list<Client>;  // the oldest first
 
   [[nodiscard]] std::optional<Arrived> decide(Client& client);
+  [[nodiscard]] Time add_to(std::vector<pollfd>& waited, std::uint64_t listener) const;
+  void wake_program(std::uint64_t listener, const sockaddr_storage& address);
+  [[nodiscard]] bool await_decision(std::uint64_t listener);
+  void give_up(std::uint64_t listener);
 
   std::mutex mutex_;
   Clients clients_;
-  Time next_wait_;  // of programs that do not wait in accept(2)
+  Time next_wait_;                   // of programs that do not wait in accept(2)
+  int waiting_ = 0;                  // calls of wait()
+  std::set<std::uint64_t> watched_;  // the listeners that have a thread
 };
 
 }  // namespace weft::interpose

@@ -10,6 +10,7 @@ from harness import need
 from prefork import clients
 
 OURS = ("--sockets",)
+FALLBACK = ("--sockets=fallback",)
 
 # A child accepts from the socket of its parent: `blocks` in accept(2), or `polls`. It echoes.
 _CHILD = """
@@ -59,3 +60,56 @@ def _malformed_requests(manner):
 
 for _manner in ("blocks", "polls"):
     cases.add(f"accepting.malformed_requests_{_manner}", _malformed_requests(_manner))
+
+
+# Children accept one client each time that the socket is readable, or block in accept(2). Each
+# client is greeted first.
+_GREETERS = """
+import os, select, signal, socket, sys
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])), backlog=128)
+children = []
+for _ in range(int(sys.argv[3])):
+    children.append(os.fork())
+    if children[-1] == 0:
+        break
+else:
+    print("ready", flush=True)
+    os.wait()
+    sys.exit()
+listener.setblocking(sys.argv[2] == "blocks")
+while True:
+    if sys.argv[2] == "polls":
+        select.select([listener], [], [])
+    try:
+        client, _ = listener.accept()
+    except BlockingIOError:
+        continue
+    client.sendall(b"welcome")
+    client.close()
+"""
+
+
+def _silent_clients(manner, children):
+    def run(stage):
+        """Silent clients of plain TCP that come at once are all greeted, although no further client
+        comes that would make the socket readable."""
+        port = harness.free_port()
+        server = stage.start("server", "python3", "-c", _GREETERS, port, manner, children,
+                             options=FALLBACK)
+        server.expect("^ready$")
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(6)]
+        for number, client in enumerate(silent):
+            with client:
+                client.settimeout(harness.WAIT_S / 2)
+                try:
+                    need(client.recv(100) == b"welcome", f"client {number} was not greeted")
+                except TimeoutError:
+                    raise harness.Failure(f"client {number} was not greeted in time") from None
+
+    return run
+
+
+for _manner in ("blocks", "polls"):
+    for _children in (1, 3):
+        cases.add(f"accepting.silent_clients_{_manner}_{_children}",
+                  _silent_clients(_manner, _children))
