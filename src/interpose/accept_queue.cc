@@ -12,6 +12,7 @@
 #include "interpose/address.h"
 #include "interpose/device.h"
 #include "interpose/process.h"
+#include "interpose/shared_listener.h"
 #include "interpose/socket.h"
 #include "weft/error.hpp"
 
@@ -260,14 +261,14 @@ void AcceptQueue::take_from_kernel() {
   if (connected_.size() != before || client_waits_) show(true);
 }
 
-// With mutex_ held. False if no more can be taken now. The kernel's socket of several processes may
-// block, so it is asked first.
+// With mutex_ held, so this must not block, as the kernel's socket of several processes may. False
+// if no more can be taken now.
 bool AcceptQueue::take_one_from_kernel() {
-  if (direct_.is_on() || connected_.size() >= backlog_ || (shared_ && !has_waiting_client(kernel_)))
-    return false;
+  if (direct_.is_on() || connected_.size() >= backlog_) return false;
   lacks_room_ = !AcceptThread::instance().make_room();
   if (lacks_room_) return false;
-  Descriptor connection(next::accept4(kernel_, nullptr, nullptr, SOCK_CLOEXEC));
+  Descriptor connection = shared_ ? accept_at_once(kernel_)
+                                  : Descriptor(next::accept4(kernel_, nullptr, nullptr, SOCK_CLOEXEC));
   if (!connection.valid()) {
     client_waits_ = errno == EMFILE || errno == ENFILE;  // recheck() tries again
     return false;

@@ -18,6 +18,7 @@
 #include "interpose/kernel_connection.h"
 #include "interpose/refusal.h"
 #include "interpose/relay_name.h"
+#include "interpose/shared_listener.h"
 #include "interpose/table.h"
 #include "interpose/unfinished_clients.h"
 #include "weft/error.hpp"
@@ -90,8 +91,9 @@ std::optional<AcceptedClient> serve(Descriptor connection, Protocol protocol, Re
 }
 
 // Takes clients from the kernel's queue until one is to be served. Returns nothing, with errno, if
-// the queue is empty or on an error. Clients whose request is not whole go to `queue`. ENOBUFS:
-// `queue` has no room for such clients at the moment.
+// the queue is empty or on an error. Clients whose request is not whole go to `queue`, which shows
+// by the visible socket when one of them is connected; so this never blocks. ENOBUFS: `queue` has
+// no room for such clients at the moment.
 std::optional<AcceptedClient> accept_from_kernel_queue(int kernel,
                                                        const InheritedOptions& inherited,
                                                        AcceptQueue& queue) {
@@ -100,7 +102,7 @@ std::optional<AcceptedClient> accept_from_kernel_queue(int kernel,
       errno = ENOBUFS;
       return std::nullopt;
     }
-    Descriptor connection(next::accept4(kernel, nullptr, nullptr, SOCK_CLOEXEC));
+    Descriptor connection = accept_at_once(kernel);
     if (!connection.valid()) return std::nullopt;
     connection = move_high(std::move(connection));
     const FirstBytes found = look_at_first_bytes(connection.get());
@@ -179,17 +181,13 @@ int accept_from(Socket& listener, sockaddr* address, socklen_t* bytes, int type)
   }
 }
 
-bool blocks(int kernel) {
-  return (next::fcntl(kernel, F_GETFL, nullptr) & O_NONBLOCK) == 0;
-}
-
 // The next client of a socket without an AcceptQueue. Returns nothing, with errno, on an error or
 // where none is there. While clients have not finished their requests, this waits for them and for
 // the socket at once. Another process may then be the one to accept the socket's client, so that
 // accept4(2) waits for the next one, or until a client is to be served here.
 std::optional<AcceptedClient> accept_inherited(int kernel, const InheritedOptions& inherited) {
   auto& unfinished = UnfinishedClients::instance();
-  const bool waits = blocks(kernel);
+  const bool waits = listener_blocks(kernel);
   while (true) {
     if (auto arrived = unfinished.take(kernel)) {
       auto client =
@@ -203,6 +201,7 @@ std::optional<AcceptedClient> accept_inherited(int kernel, const InheritedOption
     if (waited == UnfinishedClients::Waited::client) continue;
     if (waits) unfinished.watch(kernel);
     Descriptor connection(next::accept4(kernel, nullptr, nullptr, SOCK_CLOEXEC));
+    if (!connection.valid() && errno == EAGAIN && waits && was_disturbed(kernel)) continue;
     if (!connection.valid()) return std::nullopt;
     connection = move_high(std::move(connection));
     const FirstBytes found = look_at_first_bytes(connection.get());

@@ -17,6 +17,7 @@
 #include "interpose/idle_threads.h"
 #include "interpose/late_bells.h"
 #include "interpose/process.h"
+#include "interpose/shared_listener.h"
 #include "interpose/socket.h"
 #include "interpose/table.h"
 #include "interpose/unfinished_clients.h"
@@ -91,9 +92,11 @@ void before_fork() {
   accept_thread_before_fork();
   Destinations::instance().before_fork();
   UnfinishedClients::instance().before_fork();
+  shared_listener_before_fork();
 }
 
 void after_fork_in_parent() {
+  shared_listener_after_fork();
   UnfinishedClients::instance().after_fork_in_parent();
   Destinations::instance().after_fork();
   accept_thread_after_fork_in_parent();
@@ -101,6 +104,7 @@ void after_fork_in_parent() {
 }
 
 void after_fork_in_child() {
+  shared_listener_after_fork();
   UnfinishedClients::instance().after_fork_in_child();
   Destinations::instance().after_fork();
   accept_thread_after_fork_in_child();

@@ -8,6 +8,7 @@
 #include "interpose/accept_queue.h"
 #include "interpose/relay.h"
 #include "interpose/relay_name.h"
+#include "interpose/shared_listener.h"
 #include "interpose/socket.h"
 #include "interpose/table.h"
 #include "weft/error.hpp"
@@ -127,7 +128,7 @@ void Socket::prepare_fork() {
 void Socket::share_listener() {
   accept_queue()->share();
   defer_silent_clients(kernel_fd());
-  set_blocking(kernel_fd(), !nonblocking_);
+  set_listener_blocking(kernel_fd(), !nonblocking_);
 }
 
 // Only a shared kernel socket follows: the child waits in it. Otherwise it stays non-blocking, for
@@ -135,7 +136,7 @@ void Socket::share_listener() {
 void Socket::set_nonblocking(bool nonblocking) {
   nonblocking_ = nonblocking;
   const auto queue = this->accept_queue();
-  if (queue && queue->is_shared()) set_blocking(kernel_fd(), !nonblocking);
+  if (queue && queue->is_shared()) set_listener_blocking(kernel_fd(), !nonblocking);
   if (queue && !nonblocking) queue->stop_accepting_directly();
 }
 

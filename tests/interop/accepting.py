@@ -113,3 +113,39 @@ for _manner in ("blocks", "polls"):
     for _children in (1, 3):
         cases.add(f"accepting.silent_clients_{_manner}_{_children}",
                   _silent_clients(_manner, _children))
+
+
+_FORKS_FIRST = """
+import os, socket, sys
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+parent, child = socket.socketpair()
+if os.fork() == 0:  # as for a connection: it does not accept, and lives on
+    listener.close()
+    parent.close()
+    child.recv(1)
+    os._exit(0)
+child.close()
+print("ready", flush=True)
+for _ in range(2):
+    with listener.accept()[0] as client:
+        client.sendall(b"welcome")
+parent.close()
+os.wait()
+"""
+
+
+@cases.case("accepting.silent_clients_of_a_forking_server")
+def forking_server(stage):
+    """A server that forks for each connection and speaks first greets a silent client of plain TCP,
+    although no further client comes."""
+    port = harness.free_port()
+    server = stage.start("server", "python3", "-c", _FORKS_FIRST, port, options=FALLBACK)
+    server.expect("^ready$")
+    for turn in range(2):
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.settimeout(harness.WAIT_S / 2)
+            try:
+                need(client.recv(100) == b"welcome", "a client was not greeted")
+            except TimeoutError:
+                raise harness.Failure(f"client {turn} was not greeted in time") from None
+    server.finish()
