@@ -184,6 +184,14 @@ void AcceptQueue::share() {
   begin_sharing();
 }
 
+// The mutex is that of the parent, whose memory this is: AcceptThread does not find the socket
+// blocking before it knows that it is shared.
+void AcceptQueue::pass(bool blocks) {
+  const std::lock_guard lock(mutex_);
+  passed_ = true;
+  set_listener_blocking(kernel_, blocks);
+}
+
 // With mutex_ held.
 void AcceptQueue::share_if_passed() {
   if (passed_) begin_sharing();
@@ -267,8 +275,9 @@ bool AcceptQueue::take_one_from_kernel() {
   if (direct_.is_on() || connected_.size() >= backlog_) return false;
   lacks_room_ = !AcceptThread::instance().make_room();
   if (lacks_room_) return false;
-  Descriptor connection = shared_ ? accept_at_once(kernel_)
-                                  : Descriptor(next::accept4(kernel_, nullptr, nullptr, SOCK_CLOEXEC));
+  Descriptor connection = shared_
+                              ? accept_at_once(kernel_)
+                              : Descriptor(next::accept4(kernel_, nullptr, nullptr, SOCK_CLOEXEC));
   if (!connection.valid()) {
     client_waits_ = errno == EMFILE || errno == ENFILE;  // recheck() tries again
     return false;

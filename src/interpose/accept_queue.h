@@ -52,8 +52,9 @@ class AcceptQueue : public std::enable_shared_from_this<AcceptQueue> {
   void accept_ahead();
   // Before fork(2): the child may accept as well from now on.
   void share();
-  // A child of vfork(2), which cannot do that itself, has passed the socket to another program.
-  void note_passed() { passed_ = true; }
+  // In a child of vfork(2), which cannot do that itself: passes the socket to another program,
+  // whose accept(2) `blocks` or not. This process shares it from then on.
+  void pass(bool blocks);
   [[nodiscard]] bool is_shared() const;
   [[nodiscard]] bool is_open() const;
   // This process accepts no more clients. Those that were connected ahead are reset.
@@ -113,7 +114,7 @@ class AcceptQueue : public std::enable_shared_from_this<AcceptQueue> {
   const stream::Options options_;
   const std::weak_ptr<Socket> socket_;
   mutable std::mutex mutex_;
-  std::atomic<bool> passed_{false};
+  bool passed_ = false;
   std::uint64_t cookie_ = 0;
   bool open_ = true;
   bool accepts_ahead_ = false;

@@ -99,8 +99,8 @@ bool Socket::pass_to_program(int fd) {
   if (!has_kernel_socket_behind(fd)) return false;
   const bool own = owns_table();
   if (listens && own) share_listener();
-  if (listens && !own) accept_queue()->note_passed();
-  if (!listens || !own) set_blocking(kernel_fd(), !nonblocking_);
+  if (listens && !own) accept_queue()->pass(!nonblocking_);
+  if (!listens) set_blocking(kernel_fd(), !nonblocking_);
   replace_with_kernel_socket(fd);
   if (!listens && own) forget(fd);
   return true;
