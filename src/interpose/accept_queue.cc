@@ -34,8 +34,8 @@ constexpr unsigned rechecks_before_own = 4;
 // first client comes.
 constexpr unsigned rechecks_before_announcing = 2;
 
-bool has_waiting_client(int kernel) {
-  pollfd entry{kernel, POLLIN, 0};
+bool is_readable(int fd) {
+  pollfd entry{fd, POLLIN, 0};
   return next::poll(&entry, 1, 0) > 0;
 }
 
@@ -77,9 +77,9 @@ bool AcceptQueue::uses_kernel_queue() const {
 }
 
 // With mutex_ held. Asks AcceptThread for the next client and the next request, unless the backlog
-// is full or one waits already.
+// is full, one waits already, or no descriptor is left.
 void AcceptQueue::watch_if_room() {
-  if (!open_ || connected_.size() >= backlog_) return;
+  if (!open_ || connected_.size() >= backlog_ || shortage_ != 0) return;
   if (requests_ && !requests_watched_) {
     requests_watched_ = true;
     AcceptThread::instance().watch_requests(requests_->fd(), cookie_);
@@ -92,7 +92,8 @@ void AcceptQueue::watch_if_room() {
 // A closed queue is shown as readable, so that waiting threads call accept(2) and get EINVAL.
 void AcceptQueue::show(bool another) {
   if (const auto socket = socket_.lock()) {
-    socket->show_clients(!connected_.empty() || client_waits_ || !open_, another);
+    const bool any = !connected_.empty() || client_waits_ || shortage_ != 0 || !open_;
+    socket->show_clients(any, another);
   }
 }
 
@@ -266,7 +267,23 @@ void AcceptQueue::take_from_kernel() {
   while (take_one_from_kernel()) {
   }
   watch_if_room();
-  if (connected_.size() != before || client_waits_) show(true);
+  if (connected_.size() != before || shortage_ != 0) show(true);
+}
+
+// With mutex_ held. Clients stay in the queues of the kernel and of the device while there is no
+// descriptor for them. The timer tries again, and so does accept(2), which reports the error.
+void AcceptQueue::note_error(int error) {
+  if (error == EMFILE || error == ENFILE) shortage_ = error;
+}
+
+// With mutex_ held.
+void AcceptQueue::retry() {
+  if (std::exchange(shortage_, 0) == 0) return;
+  share_if_passed();
+  if (requests_) take_requests();
+  if (accepts_ahead_ && shortage_ == 0) take_from_kernel();
+  watch_if_room();
+  show(false);
 }
 
 // With mutex_ held, so this must not block, as the kernel's socket of several processes may. False
@@ -279,7 +296,7 @@ bool AcceptQueue::take_one_from_kernel() {
                               ? accept_at_once(kernel_)
                               : Descriptor(next::accept4(kernel_, nullptr, nullptr, SOCK_CLOEXEC));
   if (!connection.valid()) {
-    client_waits_ = errno == EMFILE || errno == ENFILE;  // recheck() tries again
+    note_error(errno);
     return false;
   }
   connection = move_high(std::move(connection));
@@ -349,20 +366,23 @@ void AcceptQueue::on_requests() {
 }
 
 // With mutex_ held. Completes connections in the order of the queue, in which the clients get their
-// replies.
+// replies. A request cannot go back into its queue, so it is taken when there are descriptors.
 void AcceptQueue::take_requests() {
   bool another = false;
-  while (connected_.size() < backlog_) {
+  while (connected_.size() < backlog_ && shortage_ == 0 && is_readable(requests_->fd())) {
     try {
+      HiddenPair pair;
       auto request = requests_->next(Deadline::now());
       if (!request) break;
-      connected_.push_back(accept_stream(std::move(*request), options_));
+      connected_.push_back(accept_stream(std::move(pair), std::move(*request), options_));
       another = true;
+    } catch (const Error& error) {
+      note_error(error.code().value());  // if it is another one, the client has disconnected
     } catch (const std::exception&) {
-      // The client has disconnected meanwhile, or no descriptor or memory is left for it.
+      // No memory is left for the client.
     }
   }
-  if (another) show(true);
+  if (another || shortage_ != 0) show(true);
 }
 
 // With mutex_ held.
@@ -385,9 +405,11 @@ bool AcceptQueue::recheck(bool timer_expired) {
     lacks_room_ = false;
     watch_if_room();
   }
-  if (!client_waits_) return checks_before_announcing_ > 0 || lacks_room_ || direct_.is_on();
+  if (timer_expired) retry();
+  const bool repeats = checks_before_announcing_ > 0 || lacks_room_ || shortage_ != 0;
+  if (!client_waits_) return repeats || direct_.is_on();
   if (timer_expired) ++rechecks_;
-  if (!has_waiting_client(kernel_)) {
+  if (!is_readable(kernel_)) {
     client_waits_ = false;
     own_clients_ = 0;
   } else if (own_clients_ > 0 && rechecks_ >= rechecks_before_own) {
@@ -401,12 +423,13 @@ bool AcceptQueue::recheck(bool timer_expired) {
   if (accepts_ahead_) client_waits_ = false;  // on_client_waiting() takes it
   watch_if_room();
   show(false);
-  return client_waits_ || checks_before_announcing_ > 0 || lacks_room_;
+  return client_waits_ || checks_before_announcing_ > 0 || lacks_room_ || shortage_ != 0;
 }
 
 std::optional<AcceptedClient> AcceptQueue::take() {
   const std::lock_guard lock(mutex_);
   std::optional<AcceptedClient> taken;
+  if (connected_.empty()) retry();
   if (!connected_.empty()) {
     taken.emplace(std::move(connected_.front()));
     connected_.pop_front();
@@ -415,6 +438,18 @@ std::optional<AcceptedClient> AcceptQueue::take() {
   watch_if_room();
   show(false);
   return taken;
+}
+
+void AcceptQueue::put_back(AcceptedClient client) {
+  const std::lock_guard lock(mutex_);
+  if (!open_) return;
+  connected_.push_front(std::move(client));
+  show(true);
+}
+
+int AcceptQueue::shortage() const {
+  const std::lock_guard lock(mutex_);
+  return shortage_;
 }
 
 void AcceptQueue::close() {

@@ -46,6 +46,10 @@ class AcceptQueue : public std::enable_shared_from_this<AcceptQueue> {
   static void note_accepted();
   // The oldest client that was connected ahead.
   [[nodiscard]] std::optional<AcceptedClient> take();
+  // The program has no descriptor for a client that was taken: it is the oldest one again.
+  void put_back(AcceptedClient client);
+  // EMFILE or ENFILE while clients wait for which there is no descriptor, else 0.
+  [[nodiscard]] int shortage() const;
   // True if accept(2) must look into the kernel's queue.
   [[nodiscard]] bool uses_kernel_queue() const;
   // Connects clients ahead of accept(2) from now on. No effect on a socket that is shared.
@@ -103,6 +107,8 @@ class AcceptQueue : public std::enable_shared_from_this<AcceptQueue> {
   void add_client(Descriptor connection, Protocol protocol, Refusal why);
   void give_to_device(Descriptor connection);
   void take_requests();
+  void note_error(int error);
+  void retry();
   void close_requests();
   void expect_own_client();
   void watch_if_room();
@@ -127,6 +133,7 @@ class AcceptQueue : public std::enable_shared_from_this<AcceptQueue> {
   bool announced_ = false;       // peers on this host find this process by `requests_`
   std::size_t own_clients_ = 0;  // connections from this process that are to be taken ahead
   bool lacks_room_ = false;      // for clients whose first bytes are awaited
+  int shortage_ = 0;  // why no client can be taken, until the timer or accept(2) tries again
   bool requests_watched_ = false;
   std::optional<stream::Listener> requests_;  // has the clients whose request is whole
   std::deque<AcceptedClient> connected_;

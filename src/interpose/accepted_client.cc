@@ -35,8 +35,7 @@ std::string text_of_peer(int fd) {
 
 }  // namespace
 
-AcceptedClient accept_stream(stream::Request request, stream::Options options) {
-  HiddenPair pair;
+AcceptedClient accept_stream(HiddenPair pair, stream::Request request, stream::Options options) {
   options.bell = pair.hidden_end.get();
   return AcceptedStream{std::move(pair), std::move(request).accept({}, options)};
 }
@@ -56,7 +55,7 @@ std::optional<AcceptedClient> connect_stream(Descriptor connection,
   }
   auto request = listener.next(Deadline::now());
   if (!request) return std::nullopt;
-  return accept_stream(std::move(*request), options);
+  return accept_stream(HiddenPair(), std::move(*request), options);
 }
 
 std::optional<AcceptedClient> serve_plain(Descriptor connection, Refusal why) {

@@ -21,8 +21,10 @@ struct AcceptedStream {
 // A connected client, for accept(2) to return.
 using AcceptedClient = std::variant<AcceptedStream, Descriptor>;
 
-// Accepts the request of a stream. `options`: of the listener. Throws Error.
-[[nodiscard]] AcceptedClient accept_stream(stream::Request request, stream::Options options);
+// Accepts the request of a stream, whose bell is in `pair`. `options`: of the listener. Throws
+// Error.
+[[nodiscard]] AcceptedClient accept_stream(HiddenPair pair, stream::Request request,
+                                           stream::Options options);
 // Connects a client whose request is in the socket. Returns nothing if the client has disconnected
 // or the device refuses the request. Throws Error.
 [[nodiscard]] std::optional<AcceptedClient> connect_stream(Descriptor connection,

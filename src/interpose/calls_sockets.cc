@@ -27,26 +27,34 @@ using namespace weft::interpose;
 
 namespace {
 
-// Returns a new descriptor of the program for an accepted client.
-int give_descriptor(AcceptedClient client, InheritedOptions inherited, int type, sockaddr* address,
-                    socklen_t* bytes) {
-  AcceptQueue::note_accepted();
-  int visible = -1;
-  if (auto* accepted = std::get_if<AcceptedStream>(&client)) {
-    auto made = Socket::accepted(std::move(inherited), std::move(*accepted), type, visible);
-    copy_out(made->peer_name(), address, bytes);
-    put(visible, std::move(made));
-    return visible;
+// The program's descriptor of an accepted client, at the lowest free number, as accept(2) promises.
+// -1 with errno.
+int open_descriptor(const AcceptedClient& client, int type) {
+  if (const auto* accepted = std::get_if<AcceptedStream>(&client)) {
+    return accepted->pair.open_visible(type);
   }
+  // This one was moved to a high number.
   const int plain = std::get<Descriptor>(client).get();
   set_blocking(plain, (type & SOCK_NONBLOCK) == 0);
-  // The accepted descriptor was moved to a high number; the copy has the lowest free number, as
-  // accept(2) promises.
-  visible = next::fcntl(plain, type & SOCK_CLOEXEC ? F_DUPFD_CLOEXEC : F_DUPFD, nullptr);
-  if (visible < 0) return visible;
-  forget(visible);
-  if (address && bytes) next::getpeername(visible, address, bytes);
-  return visible;
+  return next::fcntl(plain, type & SOCK_CLOEXEC ? F_DUPFD_CLOEXEC : F_DUPFD, nullptr);
+}
+
+// Returns a new descriptor of the program for an accepted client. -1 with errno: then `client` is
+// unchanged.
+int give_descriptor(AcceptedClient& client, InheritedOptions inherited, int type, sockaddr* address,
+                    socklen_t* bytes) {
+  Descriptor visible(open_descriptor(client, type));
+  if (!visible.valid()) return -1;
+  AcceptQueue::note_accepted();
+  if (auto* accepted = std::get_if<AcceptedStream>(&client)) {
+    auto made = Socket::accepted(std::move(inherited), std::move(*accepted), type);
+    copy_out(made->peer_name(), address, bytes);
+    put(visible.get(), std::move(made));
+    return visible.release();
+  }
+  forget(visible.get());
+  if (address && bytes) next::getpeername(visible.get(), address, bytes);
+  return visible.release();
 }
 
 // Of a descriptor that is unknown here: a kernel socket, or one end of a relay's pipe, which this
@@ -141,6 +149,16 @@ std::optional<int> accept_directly(int kernel, AcceptQueue& queue, sockaddr* add
   }
 }
 
+// The program gets a client of `listener`. Without a descriptor for it the client goes on waiting.
+int give_client(Socket& listener, AcceptQueue& queue, AcceptedClient client, sockaddr* address,
+                socklen_t* bytes, int type) {
+  const int visible = give_descriptor(client, listener.inherited_options(), type, address, bytes);
+  const int error = errno;
+  if (visible < 0) queue.put_back(std::move(client));
+  errno = error;
+  return visible;
+}
+
 // Clients that were connected ahead come first. A blocking call waits for the visible socket, which
 // is readable while any client waits.
 int accept_from(Socket& listener, sockaddr* address, socklen_t* bytes, int type) {
@@ -152,10 +170,10 @@ int accept_from(Socket& listener, sockaddr* address, socklen_t* bytes, int type)
       if (fd) return *fd;
     }
     if (auto client = queue->take()) {
-      return give_descriptor(std::move(*client), listener.inherited_options(), type, address,
-                             bytes);
+      return give_client(listener, *queue, std::move(*client), address, bytes, type);
     }
     if (!queue->is_open()) return fail_with(EINVAL);
+    if (const int error = queue->shortage(); error != 0) return fail_with(error);
     if (queue->uses_kernel_queue() && is_readable(listener.kernel_fd())) {
       auto client =
           accept_from_kernel_queue(listener.kernel_fd(), listener.inherited_options(), *queue);
@@ -164,8 +182,7 @@ int accept_from(Socket& listener, sockaddr* address, socklen_t* bytes, int type)
       queue->recheck(false);
       if (client) {
         queue->accept_ahead();
-        return give_descriptor(std::move(*client), listener.inherited_options(), type, address,
-                               bytes);
+        return give_client(listener, *queue, std::move(*client), address, bytes, type);
       }
       if (error == ENOBUFS && !listener.nonblocking()) {
         // Many clients have come at once without a request. The kernel's queue stays readable, so
@@ -222,7 +239,7 @@ int accept_from_kernel(int listener, sockaddr* address, socklen_t* bytes, int ty
   const int error = errno;
   UnfinishedClients::instance().watch(listener);
   errno = error;
-  return client ? give_descriptor(std::move(*client), inherited, type, address, bytes) : -1;
+  return client ? give_descriptor(*client, inherited, type, address, bytes) : -1;
 }
 
 // A listener that is not in the table may be inherited or be of another protocol, such as a UNIX

@@ -17,10 +17,10 @@ namespace weft::interpose {
 Socket::Socket(InheritedOptions options, int type)
     : nonblocking_((type & SOCK_NONBLOCK) != 0), kernel_(std::move(options)) {}
 
-Socket::Socket(InheritedOptions options, HiddenPair pair, int type, int& visible)
+Socket::Socket(InheritedOptions options, HiddenPair pair, int type)
     : nonblocking_((type & SOCK_NONBLOCK) != 0),
       kernel_(std::move(options)),
-      visible_(std::move(pair), type & (SOCK_NONBLOCK | SOCK_CLOEXEC), visible) {}
+      visible_(std::move(pair)) {}
 
 // The kernel makes a socket with the program's own arguments, so that it decides what is valid.
 std::shared_ptr<Socket> Socket::create(int family, int type, int protocol, int& visible) {
@@ -70,8 +70,8 @@ void Socket::note_epoll_set() {
 
 // watch() reports its readiness to changed() before the program knows the socket.
 std::shared_ptr<Socket> Socket::accepted(InheritedOptions inherited, AcceptedStream client,
-                                         int type, int& visible) {
-  auto made = std::make_shared<Socket>(std::move(inherited), std::move(client.pair), type, visible);
+                                         int type) {
+  auto made = std::make_shared<Socket>(std::move(inherited), std::move(client.pair), type);
   made->stream_ = std::make_shared<stream::Stream>(std::move(client.stream));
   made->counted_.emplace();
   for (const SocketOption& option : made->kernel_.options().values) made->apply(option);

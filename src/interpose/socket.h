@@ -48,15 +48,16 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
     abandoned,  // in a child process: was connecting at fork(2), which only the parent continues
   };
 
-  // Both return the program's descriptor in `visible`; `type` as in socket(2). Throw Error.
+  // Returns the program's descriptor in `visible`; `type` as in socket(2). Throws Error.
   static std::shared_ptr<Socket> create(int family, int type, int protocol, int& visible);
+  // The program has its descriptor of the client's pair. Throws Error.
   static std::shared_ptr<Socket> accepted(InheritedOptions inherited, AcceptedStream client,
-                                          int type, int& visible);
+                                          int type);
   // Of a kernel socket that is not connected and does not listen, which is the program's
   // descriptor: another process has made it.
   static std::shared_ptr<Socket> of_kernel_socket(int visible);
   Socket(InheritedOptions options, int type);
-  Socket(InheritedOptions options, HiddenPair pair, int type, int& visible);
+  Socket(InheritedOptions options, HiddenPair pair, int type);
   ~Socket() override = default;
 
   [[nodiscard]] Phase phase() const { return phase_; }

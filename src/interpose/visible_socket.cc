@@ -42,13 +42,14 @@ HiddenPair::HiddenPair() {
   hidden_end = move_high(Descriptor(ends[1]));
 }
 
-VisibleSocket::VisibleSocket(HiddenPair pair, int type, int& visible)
-    : visible_copy_(std::move(pair.visible_end)), hidden_end_(std::move(pair.hidden_end)) {
-  if (type & SOCK_NONBLOCK) set_blocking(visible_copy_.get(), false);
+int HiddenPair::open_visible(int type) const {
+  if (type & SOCK_NONBLOCK) set_blocking(visible_end.get(), false);
   const int command = type & SOCK_CLOEXEC ? F_DUPFD_CLOEXEC : F_DUPFD;
-  visible = next::fcntl(visible_copy_.get(), command, nullptr);
-  if (visible < 0) throw Error(errno, "no descriptors for a socket");
+  return next::fcntl(visible_end.get(), command, nullptr);
 }
+
+VisibleSocket::VisibleSocket(HiddenPair pair)
+    : visible_copy_(std::move(pair.visible_end)), hidden_end_(std::move(pair.hidden_end)) {}
 
 VisibleSocket::VisibleSocket(int type, int& visible) {
   std::array<int, 2> ends{};

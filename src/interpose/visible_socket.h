@@ -16,10 +16,13 @@
 
 namespace weft::interpose {
 
-// Both ends of a visible socket that the program has no descriptor of yet.
+// Both ends of a visible socket.
 struct HiddenPair {
   // Throws Error.
   HiddenPair();
+  // The program's descriptor, the lowest number that is free; `type`: SOCK_NONBLOCK, SOCK_CLOEXEC.
+  // -1 with errno.
+  [[nodiscard]] int open_visible(int type) const;
 
   Descriptor visible_end;
   Descriptor hidden_end;
@@ -33,7 +36,8 @@ class VisibleSocket {
   // Returns the program's end in `visible`; the caller owns it. `type`: SOCK_NONBLOCK,
   // SOCK_CLOEXEC. Throws Error.
   VisibleSocket(int type, int& visible);
-  VisibleSocket(HiddenPair pair, int type, int& visible);
+  // The program has its descriptor: HiddenPair::open_visible().
+  explicit VisibleSocket(HiddenPair pair);
 
   // Another descriptor of the program's end. Owned by this object.
   [[nodiscard]] int copy() const { return visible_copy_.get(); }

@@ -149,3 +149,69 @@ def forking_server(stage):
             except TimeoutError:
                 raise harness.Failure(f"client {turn} was not greeted in time") from None
     server.finish()
+
+
+# Accepts one client, lowers its limit of descriptors, and fails to accept the next one until the
+# limit is back. `ahead`: that client is connected before the limit is lowered.
+_AT_THE_LIMIT = """
+import errno, resource, select, socket, sys
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+print("ready", flush=True)
+first = listener.accept()[0]
+first.sendall(b"first")
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+if sys.argv[2] == "ahead":
+    print("next", flush=True)
+    select.select([listener], [], [])
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+print("next" if sys.argv[2] == "later" else "limited", flush=True)
+for blocks in (True, False):
+    select.select([listener], [], [])
+    listener.setblocking(blocks)
+    try:
+        listener.accept()
+    except OSError as error:
+        print("fails with", errno.errorcode[error.errno], flush=True)
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+listener.setblocking(True)
+second = listener.accept()[0]
+second.recv(100)  # or its close(2) would reset the connection
+second.sendall(b"second")
+"""
+
+_TWO_CLIENTS = """
+import socket, sys
+for word in ("first", "second"):
+    sys.stdin.readline()
+    with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as client:
+        client.sendall(b"hello")
+        print("got", client.recv(100).decode(), flush=True)
+"""
+
+
+def _at_the_limit(when, kind):
+    def run(stage):
+        """Without a free descriptor accept(2) fails with EMFILE, whether it blocks or not, and the
+        client is accepted when there is one again."""
+        port = harness.free_port()
+        server = stage.start("server", "python3", "-c", _AT_THE_LIMIT, port, when, options=FALLBACK)
+        server.expect("^ready$")
+        program = ("python3", "-c", _TWO_CLIENTS, port)
+        client = (stage.plain("client", *program, say=True) if kind == "plain" else
+                  stage.start("client", *program, say=True, options=("--sockets=always",)))
+        client.say("")
+        client.expect("^got first$")
+        server.expect("^next$")
+        client.say("")
+        client.expect("^got second$")
+        client.finish()
+        server.finish()
+        said = [line for line in server.lines if line.startswith("fails")]
+        need(said == ["fails with EMFILE"] * 2, f"at the limit accept(2) {said}")
+
+    return run
+
+
+for _when in ("ahead", "later"):
+    for _kind in ("plain", "stream"):
+        cases.add(f"accepting.no_descriptor_{_when}_{_kind}", _at_the_limit(_when, _kind))

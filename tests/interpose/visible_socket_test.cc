@@ -159,11 +159,11 @@ TEST(VisibleSocket, AFailureIsAHangUpWhileAPeerHasTheBell) {
 }
 
 TEST(VisibleSocket, IsMadeOfAPairThatExists) {
-  int fd = -1;
   HiddenPair pair;
   const int lowest = dup(0);
   ASSERT_EQ(close(lowest), 0);
-  VisibleSocket socket(std::move(pair), SOCK_NONBLOCK | SOCK_CLOEXEC, fd);
+  const int fd = pair.open_visible(SOCK_NONBLOCK | SOCK_CLOEXEC);
+  VisibleSocket socket(std::move(pair));
   EXPECT_EQ(fd, lowest);
   EXPECT_EQ(fcntl(fd, F_GETFD), FD_CLOEXEC);
   EXPECT_EQ(fcntl(fd, F_GETFL) & O_NONBLOCK, O_NONBLOCK);
