@@ -163,7 +163,7 @@ void AcceptThread::run() {
     const auto now = Clock::now();
     arriving_.check_deadlines(now);
     const bool timer_expired = now >= next_check;
-    bool some_wait = false;
+    bool some_wait = offers_.recheck(timer_expired);
     for (const auto& queue : all()) {
       if (queue->recheck(timer_expired)) some_wait = true;
     }

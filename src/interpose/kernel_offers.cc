@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 namespace weft::interpose {
@@ -34,7 +35,7 @@ void KernelOffers::offer(std::uint64_t cookie, int kernel, OfferedFor kind) {
     return;
   }
   const std::lock_guard lock(mutex_);
-  if (epoll_.add(listener.get(), EPOLLIN, cookie | token_bit) != 0) return;
+  if (epoll_.add(listener.get(), EPOLLIN | EPOLLONESHOT, cookie | token_bit) != 0) return;
   offers_[cookie].listener = std::move(listener);
 }
 
@@ -49,13 +50,30 @@ void KernelOffers::withdraw(std::uint64_t cookie) {
 void KernelOffers::on_client(std::uint64_t cookie) {
   const std::lock_guard lock(mutex_);
   const auto found = offers_.find(cookie);
-  if (found == offers_.end()) return;
-  auto& [listener, clients] = found->second;
-  Descriptor client(next::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (found != offers_.end()) accept_one(cookie, found->second);
+}
+
+// With mutex_ held. A client for which no descriptor is left waits in the kernel's queue, which
+// would be reported without pause.
+void KernelOffers::accept_one(std::uint64_t cookie, Offer& offer) const {
+  Descriptor client(next::accept4(offer.listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  offer.lacks_descriptor = !client.valid() && (errno == EMFILE || errno == ENFILE);
+  if (offer.lacks_descriptor) return;
+  epoll_.change(offer.listener.get(), EPOLLIN | EPOLLONESHOT, cookie | token_bit);
   if (!client.valid()) return;
-  std::erase_if(clients, has_left);
-  if (clients.size() >= most_clients) clients.erase(clients.begin());
-  clients.push_back(move_high(std::move(client)));
+  std::erase_if(offer.clients, has_left);
+  if (offer.clients.size() >= most_clients) offer.clients.erase(offer.clients.begin());
+  offer.clients.push_back(move_high(std::move(client)));
+}
+
+bool KernelOffers::recheck(bool timer_expired) {
+  const std::lock_guard lock(mutex_);
+  bool repeats = false;
+  for (auto& [cookie, offer] : offers_) {
+    if (timer_expired && offer.lacks_descriptor) accept_one(cookie, offer);
+    repeats = repeats || offer.lacks_descriptor;
+  }
+  return repeats;
 }
 
 // The epoll set is the parent's, and is not changed.

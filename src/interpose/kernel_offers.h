@@ -15,7 +15,7 @@
 
 namespace weft::interpose {
 
-// Thread-safe. AcceptThread waits for the events of `epoll` and calls on_client().
+// Thread-safe. AcceptThread waits for the events of `epoll` and calls on_client() and recheck().
 class KernelOffers {
  public:
   // The tokens of offers in `epoll` have this bit; the rest is the queue's cookie.
@@ -29,6 +29,9 @@ class KernelOffers {
   void withdraw(std::uint64_t cookie);
   // A client has connected.
   void on_client(std::uint64_t cookie);
+  // Accepts again where no descriptor was left for a client, if `timer_expired`. Returns true if
+  // that must be repeated later.
+  bool recheck(bool timer_expired);
 
   // Around fork(2): the offers are the parent's, and the child closes its copies.
   void before_fork() { mutex_.lock(); }
@@ -39,7 +42,10 @@ class KernelOffers {
   struct Offer {
     Descriptor listener;
     std::vector<Descriptor> clients;
+    bool lacks_descriptor = false;  // for the next client, which waits
   };
+
+  void accept_one(std::uint64_t cookie, Offer& offer) const;
 
   const EpollSet& epoll_;
   std::mutex mutex_;

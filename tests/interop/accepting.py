@@ -3,6 +3,7 @@ sent nothing yet, and too few descriptors."""
 
 import socket
 import struct
+import time
 
 import cases
 import harness
@@ -215,3 +216,49 @@ def _at_the_limit(when, kind):
 for _when in ("ahead", "later"):
     for _kind in ("plain", "stream"):
         cases.add(f"accepting.no_descriptor_{_when}_{_kind}", _at_the_limit(_when, _kind))
+
+
+# At the limit of descriptors, prints the processor time of all its threads during two seconds.
+_IDLE_AT_THE_LIMIT = """
+import resource, select, socket, sys, time
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+print("listens", flush=True)
+sys.stdin.readline()
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+print("limited", flush=True)
+sys.stdin.readline()
+before = time.process_time()
+select.select([], [], [], 2)
+print("used", time.process_time() - before, flush=True)
+"""
+
+
+def _await_name(name):
+    """Until a local socket has this name in the abstract namespace."""
+    end = time.monotonic() + harness.WAIT_S
+    while True:
+        with open("/proc/net/unix", encoding="ascii", errors="replace") as file:
+            if any(line.split()[-1] == "@" + name for line in file):
+                return
+        need(time.monotonic() < end, f"there is no local socket {name}")
+        time.sleep(0.005)
+
+
+@cases.case("accepting.no_descriptor_for_an_offer")
+def no_descriptor_for_offer(stage):
+    """A process that has no descriptor for a client of its offer (KernelOffers) sleeps: it uses the
+    processor for less than a tenth of the time."""
+    port = harness.free_port()
+    server = stage.start("server", "python3", "-c", _IDLE_AT_THE_LIMIT, port, options=OURS,
+                         say=True)
+    server.expect("^listens$")
+    name = f"weft-kernel-brief/127.0.0.1,{port}"
+    _await_name(name)
+    server.say("")
+    server.expect("^limited$")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+        client.connect("\0" + name)
+        server.say("")
+        used = float(server.expect("^used (.*)$")[1])
+    server.finish()
+    need(used < 0.2, f"the process has used the processor for {used} s of 2 s")
