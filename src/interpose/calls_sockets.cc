@@ -198,6 +198,17 @@ int accept_from(Socket& listener, sockaddr* address, socklen_t* bytes, int type)
   }
 }
 
+// Removes the connection by which this process has made `kernel` readable (UnfinishedClients): the
+// program finds a client now, and would find none when that connection were reported after it.
+void remove_call(int kernel, UnfinishedClients& unfinished) {
+  while (unfinished.is_calling(kernel)) {
+    Descriptor connection = accept_at_once(kernel);
+    if (!connection.valid()) return;
+    if (look_at_first_bytes(connection.get()).protocol == Protocol::wakes) return;
+    unfinished.add(kernel, move_high(std::move(connection)));
+  }
+}
+
 // The next client of a socket without an AcceptQueue. Returns nothing, with errno, on an error or
 // where none is there. While clients have not finished their requests, this waits for them and for
 // the socket at once. Another process may then be the one to accept the socket's client, so that
@@ -205,6 +216,7 @@ int accept_from(Socket& listener, sockaddr* address, socklen_t* bytes, int type)
 std::optional<AcceptedClient> accept_inherited(int kernel, const InheritedOptions& inherited) {
   auto& unfinished = UnfinishedClients::instance();
   const bool waits = listener_blocks(kernel);
+  remove_call(kernel, unfinished);
   while (true) {
     if (auto arrived = unfinished.take(kernel)) {
       auto client =

@@ -62,6 +62,11 @@ bool has_ended(int connection) {
   return next::poll(&entry, 1, 0) > 0;
 }
 
+bool is_served(Protocol protocol) {
+  return protocol == Protocol::stream || protocol == Protocol::agreed ||
+         (protocol == Protocol::plain && tcp_fallback_allowed());
+}
+
 int poll_until(std::vector<pollfd>& waited, UnfinishedClients::Time until) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
   // Another thread may take a client meanwhile, and its number may be used again: then poll(2)
@@ -181,7 +186,7 @@ void UnfinishedClients::watch(int kernel) {
   const std::uint64_t listener = cookie_of(kernel);
   std::vector<pollfd> waited;
   (void)add_to(waited, listener);
-  if (waited.empty() || !watched_.insert(listener).second) return;
+  if (waited.empty() || !watched_.emplace(listener, false).second) return;
   try {
     start_thread(
         [this, listener, address = local_name_of(kernel)] { wake_program(listener, address); });
@@ -193,14 +198,15 @@ void UnfinishedClients::watch(int kernel) {
 void UnfinishedClients::wake_program(std::uint64_t listener, const sockaddr_storage& address) {
   auto pause = first_pause;
   for (int calls = 0; await_decision(listener); ++calls) {
+    set_calling(listener, true);
     if (calls == most_wake_ups || !call_accept(address)) return give_up(listener);
+    set_calling(listener, false);
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, longest_pause);
   }
 }
 
-// False if no client of the listener is left. While the program waits in accept(2), it finds out
-// itself.
+// False if no client of the listener is left.
 bool UnfinishedClients::await_decision(std::uint64_t listener) {
   while (true) {
     std::vector<pollfd> waited;
@@ -212,12 +218,48 @@ bool UnfinishedClients::await_decision(std::uint64_t listener) {
       if (waited.empty()) return false;
     }
     poll_until(waited, until);
-    {
-      const std::lock_guard lock(mutex_);
-      if (waiting_ == 0) return true;
-    }
-    std::this_thread::sleep_for(longest_pause);
+    if (find_served(listener)) return true;
   }
+}
+
+// True if a client of the listener is to be served. Those that are not are refused here: the
+// program would find no client in accept(2), and it may block there. While it waits in accept(2),
+// it finds out itself.
+bool UnfinishedClients::find_served(std::uint64_t listener) {
+  std::unique_lock lock(mutex_);
+  if (waiting_ > 0) {
+    lock.unlock();
+    std::this_thread::sleep_for(longest_pause);
+    return false;
+  }
+  bool found = false;
+  for (auto place = clients_.begin(); place != clients_.end();) {
+    const auto client = place++;
+    if (client->listener != listener) continue;
+    auto arrived = decide(*client);
+    if (arrived && !is_served(arrived->protocol)) {
+      shut(arrived->connection);
+      count_refusal(arrived->why);
+      clients_.erase(client);
+    } else if (arrived) {
+      client->connection = std::move(arrived->connection);
+      client->until = Clock::now();
+      found = true;
+    }
+  }
+  return found;
+}
+
+bool UnfinishedClients::is_calling(int kernel) {
+  const std::lock_guard lock(mutex_);
+  if (watched_.empty() || clients_.size() >= most_clients) return false;
+  const auto found = watched_.find(cookie_of(kernel));
+  return found != watched_.end() && found->second;
+}
+
+void UnfinishedClients::set_calling(std::uint64_t listener, bool calling) {
+  const std::lock_guard lock(mutex_);
+  watched_[listener] = calling;
 }
 
 // The listener is closed, or this process does not accept from it any more.

@@ -15,9 +15,9 @@
 #include <chrono>
 #include <cstdint>
 #include <list>
+#include <map>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <vector>
 
 #include "interpose/descriptor.h"
@@ -58,6 +58,9 @@ class UnfinishedClients {
   // The program does not wait for the unfinished clients of `kernel` from now on: a thread has it
   // call accept(2) when one of them is to be served.
   void watch(int kernel);
+  // The thread has connected to `kernel` for that, and no process has accepted the connection yet.
+  // False also where there is no room for the clients before it.
+  [[nodiscard]] bool is_calling(int kernel);
 
   // Around fork(2): the list does not change meanwhile, and the child closes its copies.
   void before_fork() { mutex_.lock(); }
@@ -77,13 +80,16 @@ class UnfinishedClients {
   [[nodiscard]] Time add_to(std::vector<pollfd>& waited, std::uint64_t listener) const;
   void wake_program(std::uint64_t listener, const sockaddr_storage& address);
   [[nodiscard]] bool await_decision(std::uint64_t listener);
+  [[nodiscard]] bool find_served(std::uint64_t listener);
+  void set_calling(std::uint64_t listener, bool calling);
   void give_up(std::uint64_t listener);
 
   std::mutex mutex_;
   Clients clients_;
-  Time next_wait_;                   // of programs that do not wait in accept(2)
-  int waiting_ = 0;                  // calls of wait()
-  std::set<std::uint64_t> watched_;  // the listeners that have a thread
+  Time next_wait_;   // of programs that do not wait in accept(2)
+  int waiting_ = 0;  // calls of wait()
+  // The listeners that have a thread, and whether it is calling.
+  std::map<std::uint64_t, bool> watched_;
 };
 
 }  // namespace weft::interpose

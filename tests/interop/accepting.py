@@ -64,7 +64,8 @@ for _manner in ("blocks", "polls"):
 
 
 # Children accept one client each time that the socket is readable, or block in accept(2). Each
-# client is greeted first.
+# client is greeted first. `trusts`: a child does not expect accept(2) to block then, and answers
+# lines of its input as well.
 _GREETERS = """
 import os, select, signal, socket, sys
 listener = socket.create_server(("127.0.0.1", int(sys.argv[1])), backlog=128)
@@ -77,10 +78,12 @@ else:
     print("ready", flush=True)
     os.wait()
     sys.exit()
-listener.setblocking(sys.argv[2] == "blocks")
+listener.setblocking(sys.argv[2] != "polls")
+sources = [listener] + [sys.stdin] * (sys.argv[2] == "trusts")
 while True:
-    if sys.argv[2] == "polls":
-        select.select([listener], [], [])
+    if sys.argv[2] != "blocks" and listener not in select.select(sources, [], [])[0]:
+        print("reads", sys.stdin.readline().strip(), flush=True)
+        continue
     try:
         client, _ = listener.accept()
     except BlockingIOError:
@@ -96,7 +99,7 @@ def _silent_clients(manner, children):
         comes that would make the socket readable."""
         port = harness.free_port()
         server = stage.start("server", "python3", "-c", _GREETERS, port, manner, children,
-                             options=FALLBACK)
+                             options=FALLBACK, say=True)
         server.expect("^ready$")
         silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(6)]
         for number, client in enumerate(silent):
@@ -106,14 +109,16 @@ def _silent_clients(manner, children):
                     need(client.recv(100) == b"welcome", f"client {number} was not greeted")
                 except TimeoutError:
                     raise harness.Failure(f"client {number} was not greeted in time") from None
+        if manner == "trusts":
+            server.say("line")
+            server.expect("^reads line$")
 
     return run
 
 
-for _manner in ("blocks", "polls"):
-    for _children in (1, 3):
-        cases.add(f"accepting.silent_clients_{_manner}_{_children}",
-                  _silent_clients(_manner, _children))
+for _manner, _children in (("blocks", 1), ("blocks", 3), ("polls", 1), ("polls", 3), ("trusts", 1)):
+    cases.add(f"accepting.silent_clients_{_manner}_{_children}",
+              _silent_clients(_manner, _children))
 
 
 _FORKS_FIRST = """
