@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
@@ -49,6 +50,8 @@ int give_descriptor(AcceptedClient& client, InheritedOptions inherited, int type
   if (auto* accepted = std::get_if<AcceptedStream>(&client)) {
     auto made = Socket::accepted(std::move(inherited), std::move(*accepted), type);
     copy_out(made->peer_name(), address, bytes);
+    // The files of stdio that exist from the start have these numbers: see fdopen().
+    if (visible.get() <= STDERR_FILENO) (void)made->start_relay();
     put(visible.get(), std::move(made));
     return visible.release();
   }

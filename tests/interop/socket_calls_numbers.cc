@@ -30,6 +30,21 @@ void close_by_system_call() {
   tell("sent", receive_text(other.there));
 }
 
+// As inetd does: stdio has the number from the start.
+void accept_as_input() {
+  sockaddr_in address{};
+  const int listener = listen_anywhere(address);
+  const int here = connect_to(address);
+  close(STDIN_FILENO);
+  tell("accepted as", accept(listener, nullptr, nullptr));
+  say(here, "a line\n");
+  std::array<char, 32> line{};
+  tell("stdio reads", std::fgets(line.data(), line.size(), stdin) ? line.data() : "nothing");
+  close(STDIN_FILENO);
+  need(open("/dev/null", O_RDONLY) == STDIN_FILENO, "open");
+  for (const int fd : {here, listener}) close(fd);
+}
+
 // Whether a connection that exists still carries bytes, and a new one does.
 void tell_use(const char* after, const Pair& pair) {
   say(pair.here, "here");
@@ -97,6 +112,7 @@ void choose_numbers() {
 
 void choose_descriptors() {
   close_by_system_call();
+  accept_as_input();
   close_the_rest();
   close_the_rest_in_child();
   choose_numbers();
