@@ -27,6 +27,9 @@ constexpr unsigned rechecks_before_ahead = 40;
 // the client there only after the client has connected and has asked for the file.
 constexpr unsigned rechecks_of_a_server = 1;
 constinit std::atomic<bool> has_accepted{false};
+// And for one that has connected elsewhere and listens for a single client: an FTP client of whose
+// files the server opens the connections, and which may accept only once the server says so.
+constinit std::atomic<bool> has_connected{false};
 // For 200 ms another process may accept a client that may be our own.
 constexpr unsigned rechecks_before_own = 4;
 
@@ -163,7 +166,13 @@ void AcceptQueue::add_other(Descriptor connection, const FirstBytes& found) {
   if (!connected_.empty()) show(true);
 }
 
+unsigned AcceptQueue::rechecks_before_taking() const {
+  const bool awaits_one = backlog_ == 1 && has_connected;
+  return has_accepted || awaits_one ? rechecks_of_a_server : rechecks_before_ahead;
+}
+
 void AcceptQueue::before_connect(std::uint16_t port) {
+  has_connected.store(true, std::memory_order_relaxed);
   for (const auto& queue : all_accept_queues()) {
     queue->accept_ahead();
     if (queue->port_ != port) continue;
@@ -415,8 +424,7 @@ bool AcceptQueue::recheck(bool timer_expired) {
   } else if (own_clients_ > 0 && rechecks_ >= rechecks_before_own) {
     client_waits_ = false;
     take_from_kernel();
-  } else if (!shared_ &&
-             rechecks_ >= (has_accepted ? rechecks_of_a_server : rechecks_before_ahead)) {
+  } else if (!shared_ && rechecks_ >= rechecks_before_taking()) {
     accepts_ahead_ = true;
     stop_deferring_at_first();
   }

@@ -111,6 +111,7 @@ class AcceptQueue : public std::enable_shared_from_this<AcceptQueue> {
   void retry();
   void close_requests();
   void expect_own_client();
+  [[nodiscard]] unsigned rechecks_before_taking() const;
   void watch_if_room();
   void show(bool another);
 

@@ -237,6 +237,42 @@ def _listens_anew(*manner):
     return run
 
 
+# As FTP does it in active mode: the client accepts once the server says that it sends the file.
+_OPENS_FILE = """
+import socket, sys, time
+with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as listener:
+    control = listener.accept()[0]
+port = int(control.makefile().readline())
+begin = time.monotonic()
+data = socket.create_connection(("127.0.0.1", port))
+print("%.2f" % (time.monotonic() - begin), flush=True)
+control.sendall(b"150")
+data.sendall(b"the file")
+"""
+_LISTENS_FOR_ONE = """
+import socket, sys
+control = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+with socket.create_server(("127.0.0.1", 0), backlog=1) as listener:
+    control.sendall(b"%d\\n" % listener.getsockname()[1])
+    assert control.recv(3) == b"150"
+    print(listener.accept()[0].recv(64).decode())
+"""
+
+
+@cases.case("sockets.listens_for_one")
+def listens_for_one(stage):
+    """A client that listens for a single connection does not fork for it either."""
+    port = harness.free_port()
+    server = stage.start("server", "python3", "-c", _OPENS_FILE, port, options=OURS)
+    server.await_listening(port)
+    client = stage.start("client", "python3", "-c", _LISTENS_FOR_ONE, port, options=OURS)
+    client.finish()
+    server.finish()
+    need(said_by(client) == ["the file"], f"the client has got {said_by(client)}")
+    taken = float(said_by(server)[0])
+    need(taken < 2, f"the server has waited {taken} s until it was connected")
+
+
 cases.add("sockets.listens_anew", _listens_anew())
 cases.add("sockets.child_listens_anew", _listens_anew("fork"))
 
