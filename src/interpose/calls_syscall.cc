@@ -1,15 +1,22 @@
 // The replacement of syscall(2), by which some programs close and duplicate descriptors: libuv, and
 // with it Node.js, closes all of its own so. What this library knows of the number must end with
-// it, because the next file gets it.
+// it, because the next file gets it. Others make processes so, to which connections have to be
+// handed over.
+#include <sched.h>
+#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <cstdarg>
 
 #include "base/own_descriptors.h"
+#include "interpose/data.h"
 #include "interpose/export.h"
 #include "interpose/kernel_connection.h"
 #include "interpose/next.h"
+#include "interpose/process.h"
 #include "interpose/stream_set.h"
 #include "interpose/table.h"
 
@@ -25,6 +32,31 @@ void note_close(int fd) {
   note_end_of_kernel_connection(fd);
   forget(fd);
   forget_set(fd);
+}
+
+bool has_memory_of_its_own(long flags) {
+  return (flags & CLONE_VM) == 0;
+}
+
+// A child in namespaces of its own, which fork(2) cannot make.
+bool is_isolated(long flags) {
+  constexpr long namespaces = CLONE_NEWCGROUP | CLONE_NEWIPC | CLONE_NEWNET | CLONE_NEWNS |
+                              CLONE_NEWPID | CLONE_NEWUSER | CLONE_NEWUTS;
+  return (flags & namespaces) != 0;
+}
+
+// Kernels without a kind of namespace refuse it by the same error, so a program that only wants
+// more isolation has another way: vsftpd calls fork(2) then.
+long refuse_isolation() {
+  static std::atomic_flag printed;
+  return guarded([]() -> long {
+    if (!printed.test_and_set()) {
+      print_notice(
+          "a child process in namespaces of its own could not use the connections of this one, so "
+          "the program is told that the kernel has no such namespaces");
+    }
+    return fail_with(EINVAL);
+  });
 }
 
 }  // namespace
@@ -51,6 +83,11 @@ WEFT_INTERPOSED long syscall(long number, ...) noexcept {
 #endif
     case SYS_dup3:
       return dup3(static_cast<int>(a), static_cast<int>(b), static_cast<int>(c));
+    case SYS_clone:
+      if (!has_memory_of_its_own(a) || !owns_table()) break;
+      if (a == SIGCHLD) return fork();
+      if (is_isolated(a)) return refuse_isolation();
+      break;
     default:
       break;
   }

@@ -235,6 +235,26 @@ def bound_before_root_is_given_up(stage):
     need("connected" in program.lines, f"the program says {program.lines}")
 
 
+_ISOLATES = """
+import ctypes, errno, os, signal, socket
+server = socket.create_server(("127.0.0.1", 0))
+number = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
+CLONE_NEWIPC = 0x08000000
+library = ctypes.CDLL(None, use_errno=True)
+child = library.syscall(number, CLONE_NEWIPC | signal.SIGCHLD, 0, 0, 0, 0)
+print(child, errno.errorcode[ctypes.get_errno()])
+"""
+
+
+@cases.case("sockets.isolated_child")
+def isolated_child(stage):
+    """vsftpd makes a child by clone with namespaces of its own, and by fork where it cannot."""
+    program = stage.start("program", "python3", "-c", _ISOLATES, options=OURS)
+    program.finish()
+    need("-1 EINVAL" in program.lines, f"the program says {program.lines}")
+    need(any("namespaces" in line for line in program.lines), "there is no line that says why")
+
+
 _STARTS_LATE = """
 import socket, sys
 for port in sys.argv[1:]:

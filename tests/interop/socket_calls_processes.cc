@@ -1,4 +1,6 @@
 // Duplicated descriptors, signals, other processes and stdio.
+#include <sys/syscall.h>
+
 #include "interop/socket_calls.h"
 
 namespace {
@@ -137,6 +139,19 @@ void forks() {
   const auto port = name.sin_port;
   getsockname(pair.here, reinterpret_cast<sockaddr*>(&name), &bytes);
   tell("names as before", name.sin_family == AF_INET && name.sin_port == port);
+}
+
+// Without fork(3) of the C library.
+void clones() {
+  const Pair pair;
+  const long child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+  if (child == 0) {
+    echo(pair.there);
+    _exit(0);
+  }
+  say(pair.here, "to a clone");
+  tell("by a clone", receive_text(pair.here));
+  waitpid(static_cast<pid_t>(child), nullptr, 0);
 }
 
 // A request and its end have come before the server starts a process for it.
@@ -381,6 +396,7 @@ void share_sockets() {
   signals();
   signals_while_sending();
   forks();
+  clones();
   forks_after_the_end();
   forks_with_a_known_end();
   files();
