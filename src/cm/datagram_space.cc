@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "cm/identifier.h"
 #include "cm/qp_attributes.h"
@@ -53,10 +54,21 @@ void DatagramSpace::on_request(const ServicePort::Request& request) {
   auto space = std::make_unique<DatagramSpace>(*state);
   space->port_ = port_;
   space->request_ = request;
+  space->waits_ = true;
   const auto made = std::make_shared<Identifier>(std::move(state), std::move(space));
   auto event = state_.make_event(RDMA_CM_EVENT_CONNECT_REQUEST);
   event->set_private_data(request.private_data);
   state_.push_request(std::move(event), made);
+}
+
+// A place in the backlog is free again, as with TCP and with the kernel's rdma_cm.
+void DatagramSpace::request_fetched() {
+  std::shared_ptr<ServicePort> port;
+  {
+    const std::lock_guard lock(state_.mutex);
+    if (std::exchange(waits_, false)) port = port_;
+  }
+  if (port) port->end_wait();
 }
 
 // Accepting is final: without a connection there is nothing to wait for on this side.
@@ -156,12 +168,15 @@ int DatagramSpace::disconnect() {
 
 void DatagramSpace::shut(Stage last) {
   std::shared_ptr<ServicePort> port;
+  bool waits = false;
   {
     const std::lock_guard lock(state_.mutex);
     port = std::move(port_);
+    waits = std::exchange(waits_, false);
   }
   if (!port) return;
   if (last == Stage::requested) {
+    if (waits) port->end_wait();
     // The port is the listener's. The pending request is rejected, so that the peer does not wait
     // for its timeout.
     port->reply(request_, {.status = ServicePort::Status::rejected});

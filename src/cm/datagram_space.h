@@ -22,6 +22,7 @@ class DatagramSpace final : public PortSpace {
   int accept(ConnectParameters parameters) override;
   int reject(Bytes private_data) override;
   int disconnect() override;
+  void request_fetched() override;
   void shut(Stage last) override;
   void abandon_after_fork() override;
 
@@ -33,6 +34,7 @@ class DatagramSpace final : public PortSpace {
   // The id's own port, or until a request is answered that of its listener.
   std::shared_ptr<ServicePort> port_;
   ServicePort::Request request_;
+  bool waits_ = false;  // a request that the program has not got yet
 };
 
 }  // namespace weft::cm

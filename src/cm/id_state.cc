@@ -86,6 +86,14 @@ std::size_t IdState::least_private_data(InfinibandPrivateData message) const {
   return pads ? static_cast<std::size_t>(message) : 0;
 }
 
+void IdState::set_retries(rdma_conn_param& parameters) const {
+  if (!registry->context()->device().is_roce()) return;
+  constexpr std::uint8_t most_retries = 7;  // of Sends without a receive: without end
+  parameters.retry_count = most_retries;
+  parameters.rnr_retry_count = most_retries;
+  parameters.flow_control = 1;
+}
+
 std::optional<faults::Action> IdState::fault_at(faults::Point step,
                                                 const sockaddr_storage& peer) const {
   device::DeviceFaults* const rules = registry->context()->device().faults();

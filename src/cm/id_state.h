@@ -72,6 +72,9 @@ struct IdState {
 
   // The bytes that an event's private data has at least: more than 0 with Settings::strict in roce.
   [[nodiscard]] std::size_t least_private_data(InfinibandPrivateData message) const;
+  // The retries in an event of a request or its acceptance, which programs for InfiniBand pass on
+  // (rdma_accept(3)). Those of the peer are not known: the MPA frames have no place for them.
+  void set_retries(rdma_conn_param& parameters) const;
 
   // What the rules of faults do to this step of a connection to or from `peer`, if anything.
   [[nodiscard]] std::optional<faults::Action> fault_at(faults::Point step,

@@ -255,9 +255,11 @@ int Manager::create_srq_ex(rdma_cm_id* id, ibv_srq_init_attr_ex* attributes) {
   return answer(failed);
 }
 
+// Queue pairs of other ids may use it: then it goes on, as librdmacm leaves what ibv_destroy_srq(3)
+// does not destroy.
 void Manager::destroy_srq(rdma_cm_id* id) {
   if (!id->srq) return;
-  if (!Identifier::of(id)->abandoned()) {
+  if (!Identifier::of(id)->abandoned() && !SharedReceiveQueue::of(id->srq)->in_use()) {
     Context& context = *Context::of(id->srq->context);
     context.settle_events(id->srq);
     --ProtectionDomain::of(id->srq->pd)->users;

@@ -106,6 +106,11 @@ void ServicePort::on_request(const DatagramRoute& route, const ServiceQuery& que
   requested(request);
 }
 
+void ServicePort::end_wait() {
+  const std::lock_guard lock(mutex_);
+  --waiting_;
+}
+
 // A request that was answered already, or whose answer is forgotten, is left alone.
 void ServicePort::reply(const Request& request, const Answer& answer) {
   const std::lock_guard lock(mutex_);
@@ -117,7 +122,6 @@ void ServicePort::reply(const Request& request, const Answer& answer) {
                               .queue_pair = answer.queue_pair,
                               .queue_key = answer.queue_key,
                               .private_data = answer.private_data});
-  --waiting_;
   send_back(request.route, waiting->second);
   answered_.push_back(waiting->first);
   forget_old_replies();

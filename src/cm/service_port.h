@@ -51,8 +51,10 @@ class ServicePort final : public device::Pollable,
 
   [[nodiscard]] const sockaddr_storage& address() const { return socket_->address(); }
   // Starts to report requests. Until then each is answered with "no such service". At most
-  // `max_waiting` requests wait for a reply(); more are ignored, and will be repeated.
+  // `max_waiting` requests wait for end_wait(); more are ignored, and will be repeated.
   void listen(std::size_t max_waiting, Requested requested);
+  // The program has got a request, or will not get it. To be called once for each.
+  void end_wait();
   // Answers a request, once. The answer is kept and sent again when the request is repeated.
   void reply(const Request& request, const Answer& answer);
   // Sends a request, and repeats it until there is an answer or `timeout_ns` is over.

@@ -35,6 +35,7 @@ void StreamAttachment::push_connected(rdma_cm_event_type type, Bytes private_dat
   auto event = state_.make_event(type);
   event->event.param.conn.responder_resources = to_event(negotiated_.ird);
   event->event.param.conn.initiator_depth = to_event(negotiated_.ord);
+  if (reply) state_.set_retries(event->event.param.conn);
   event->set_private_data(private_data,
                           reply ? state_.least_private_data(InfinibandPrivateData::reply) : 0);
   state_.push(std::move(event));

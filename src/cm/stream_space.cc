@@ -165,6 +165,7 @@ void StreamSpace::report(const std::shared_ptr<device::InboundHandshake>& inboun
   // and the other way round.
   event->event.param.conn.initiator_depth = to_event(handshake.requested_ird());
   event->event.param.conn.responder_resources = to_event(handshake.requested_ord());
+  state_.set_retries(event->event.param.conn);
   event->set_private_data(handshake.peer_private_data(),
                           state_.least_private_data(InfinibandPrivateData::request));
   state_.push_request(std::move(event), made);

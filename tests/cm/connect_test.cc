@@ -102,6 +102,16 @@ TEST_F(Connect, ReadDepthsAreSeenFromTheOtherSideAndWithoutTheDevicesOwn) {
   destroy(pair);
 }
 
+// rdma_accept(3): programs pass on the parameters of the event. An iWARP adapter names no retries.
+TEST_F(Connect, TheParametersOfTheEventsCanBePassedOn) {
+  Pair pair = connect_pair();
+  const int retries = device_->is_roce() ? 7 : 0;
+  EXPECT_EQ(pair.request.rnr_retry_count, retries);
+  EXPECT_EQ(pair.request.retry_count, retries);
+  EXPECT_EQ(pair.client_established.rnr_retry_count, retries);
+  destroy(pair);
+}
+
 TEST_F(Connect, DepthZeroStaysZeroAndIsAcknowledgedAllTheSame) {
   Pair pair = connect_pair();
   EXPECT_EQ(pair.request.responder_resources, 0);

@@ -39,11 +39,11 @@ class Datagrams : public CmTest {
     ASSERT_EQ(manager_->create_qp(id, nullptr, &attributes), 0) << strerror(errno);
     EXPECT_EQ(id->qp->state, IBV_QPS_RTS);
   }
-  rdma_cm_id* make_service(const char* address = "127.0.0.1") {
+  rdma_cm_id* make_service(const char* address = "127.0.0.1", int backlog = 0) {
     rdma_cm_id* id = make(passive_);
     auto local = ipv4(address, 0);
     EXPECT_EQ(manager_->bind_addr(id, reinterpret_cast<sockaddr*>(&local)), 0) << strerror(errno);
-    EXPECT_EQ(manager_->listen(id, 0), 0);
+    EXPECT_EQ(manager_->listen(id, backlog), 0);
     EXPECT_NE(Manager::get_src_port(id), 0);
     return id;
   }
@@ -102,6 +102,27 @@ class Datagrams : public CmTest {
     ASSERT_EQ(ibv_post_send(id->qp, &request, &bad), 0);
   }
 };
+
+// A program may collect its clients before it answers the first of them.
+TEST_F(Datagrams, TheBacklogIsOfRequestsThatWereNotFetched) {
+  rdma_cm_id* service = make_service("127.0.0.1", 1);
+  std::vector<rdma_cm_id*> ids;
+  for (int i = 0; i < 3; ++i) {
+    ids.push_back(make_asker(ntohs(Manager::get_src_port(service))));
+    ask(ids.back(), "one more");
+    const auto request = expect(passive_, RDMA_CM_EVENT_CONNECT_REQUEST);
+    ASSERT_TRUE(request);
+    ids.push_back(request->id);
+  }
+  for (std::size_t i = 1; i < ids.size(); i += 2) {
+    make_datagram_queue_pair(ids[i]);
+    rdma_conn_param parameters{};
+    EXPECT_EQ(manager_->accept(ids[i], &parameters), 0);
+    expect(active_, RDMA_CM_EVENT_ESTABLISHED);
+  }
+  for (rdma_cm_id* id : ids) destroy(id);
+  destroy(service);
+}
 
 TEST_F(Datagrams, WhoAsksIsToldWhereToSend) {
   rdma_cm_id* service = make_service();

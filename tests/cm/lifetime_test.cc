@@ -71,6 +71,31 @@ TEST_F(Lifetime, FetchedRequestsOutliveTheirListener) {
   destroy(server);
 }
 
+// As with librdmacm: ibv_destroy_srq(3) refuses a queue that is in use.
+TEST_F(Lifetime, ASharedQueueOutlivesItsIdWhileQueuePairsUseIt) {
+  listener_ = make_listener(passive_);
+  rdma_cm_id* owner = make_client(active_, listener_);
+  rdma_cm_id* user = make_client(active_, listener_);
+  ibv_srq_init_attr wanted{};
+  wanted.attr = {.max_wr = 4, .max_sge = 1, .srq_limit = 0};
+  ASSERT_EQ(manager_->create_srq(owner, nullptr, &wanted), 0) << strerror(errno);
+  ibv_srq* const queue = owner->srq;
+  auto attributes = queue_pair_attributes();
+  attributes.srq = queue;
+  ASSERT_EQ(manager_->create_qp(user, nullptr, &attributes), 0) << strerror(errno);
+  manager_->destroy_srq(owner);
+  EXPECT_EQ(owner->srq, nullptr);
+  ibv_recv_wr receive{};
+  ibv_recv_wr* bad = nullptr;
+  EXPECT_EQ(ibv_post_srq_recv(queue, &receive, &bad), 0);
+  manager_->destroy_qp(user);
+  owner->srq = queue;  // so that it does not outlive the test
+  manager_->destroy_srq(owner);
+  EXPECT_EQ(owner->srq, nullptr);
+  destroy(owner);
+  destroy(user);
+}
+
 TEST_F(Lifetime, AcceptedIdMayGoBeforeItIsEstablished) {
   listener_ = make_listener(passive_);
   for (int i = 0; i < 20; ++i) {
