@@ -151,6 +151,39 @@ TEST_F(Loss, APeerThatGoesFailsNothingBeforeItsTime) {
   }
 }
 
+// A failure belongs to the connection that it has ended, also where two processes that have met
+// connect without TCP.
+TEST_F(Loss, AQueuePairThatHasFailedBeforeOutlivesItsNextPeer) {
+  for (int i = 0; i < 3; ++i) {
+    RawEnd here(*left_);
+    RawEnd there(*right_);
+    here.connect(there);
+    there.connect(here);
+    pass_message(here, there);
+  }
+  RawEnd lasting(*left_);
+  auto buffer = lasting.buffer(8);
+  {
+    RawEnd first(*right_);
+    lasting.connect(first);
+    first.connect(lasting);
+    pass_message(first, lasting);
+    ASSERT_EQ(lasting.post_receive(1, {buffer->sge(0, 8)}), 0);
+    ASSERT_EQ(lasting.to(IBV_QPS_ERR), 0);
+    EXPECT_EQ(lasting.await().status, IBV_WC_WR_FLUSH_ERR);
+    ASSERT_EQ(lasting.to(IBV_QPS_RESET), 0);
+  }
+  {
+    RawEnd second(*right_);
+    lasting.connect(second);
+    second.connect(lasting);
+    pass_message(second, lasting);
+    ASSERT_EQ(lasting.post_receive(2, {buffer->sge(0, 8)}), 0);
+  }
+  EXPECT_TRUE(lasting.stays_quiet());
+  EXPECT_EQ(lasting.state(), IBV_QPS_RTS);
+}
+
 // Resets both queue pairs and connects them again, first one end and then the other, as rdma-core's
 // tests do.
 TEST_F(Loss, ResetQueuePairsConnectAgain) {

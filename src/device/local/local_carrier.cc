@@ -93,7 +93,10 @@ LocalCarrier::LocalCarrier(QueuePairParts& parts, const StreamCarrier::Driver& d
       receiver_not_ready_(parameters.receiver_not_ready),
       immediates_(parameters.peer.send_immediate),
       pair_(std::make_unique<PairWire>(std::move(pair))),
-      confirmed_(active_ || parameters.rtr == iwarp::RtrKind::none) {}
+      confirmed_(active_ || parameters.rtr == iwarp::RtrKind::none) {
+  // A failure of an earlier connection of the queue pair does not count for this one.
+  parts_.completions.clear_failure();
+}
 
 LocalCarrier::~LocalCarrier() = default;
 
@@ -144,7 +147,10 @@ bool LocalCarrier::post_promptly(const ibv_send_wr& request, bool signaled,
 void LocalCarrier::posted(QueuePairLock& lock) {
   if (stream_) return stream_->posted(lock);
   const bool may_wait = gathering_.may_wait() && !parts_.completions.awaited();
-  if (may_wait && link_->requester.waits()) return watch_gathering();
+  if (may_wait && link_->requester.waits()) {
+    link_->requester.end_accesses();
+    return watch_gathering();
+  }
   LocalCarrier::advance(lock);
   gathering_.left();
 }
@@ -409,6 +415,7 @@ void LocalCarrier::finish(EndReason reason, std::optional<ibv_event_type> event,
                           inbox::End reported) {
   end_ = {.reason = reason, .had_peer = confirmed_, .event = event};
   gathering_.sent();
+  link_->requester.end_accesses();
   // Before the requests are flushed: the peer sees the end in any case, and a completion may let
   // the program exit.
   link_->connection.report_end(reported);

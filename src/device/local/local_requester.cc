@@ -58,6 +58,10 @@ void LocalRequester::post(const WorkRequest& work, bool more) {
 
 void LocalRequester::advance() {
   execute_pending();
+  end_accesses();
+}
+
+void LocalRequester::end_accesses() {
   mapped_.end();
   counts_.end();
 }

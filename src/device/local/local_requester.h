@@ -48,6 +48,9 @@ class LocalRequester {
   // Executes what can be executed by now, and ends what the requests of a list share. A post() that
   // leaves nothing behind that waits() is followed by a call, under the same lock.
   void advance();
+  // Ends what the requests of a list share: the peer may withdraw memory without waiting for this
+  // end.
+  void end_accesses();
   // How often Sends that find no receive are retried; before, the peer's number counts.
   void set_retries(std::uint8_t retries) { retries_ = retries; }
   // The peer's device has answered since the last call of take_answer().

@@ -64,8 +64,7 @@ bool LocalRequester::write_promptly(const ibv_send_wr& request) {
   length_bytes_ = request.sg_list->length;
   const iovec here{const_cast<void*>(from), static_cast<std::size_t>(length_bytes_)};
   if (!place_mapped(rkey, request.wr.rdma.remote_addr, {&here, 1})) return false;
-  mapped_.end();
-  counts_.end();
+  end_accesses();
   return true;
 }
 

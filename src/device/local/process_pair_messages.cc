@@ -117,8 +117,9 @@ bool ProcessPair::on_connect(const Header& header, Bytes frame,
   {
     const std::lock_guard lock(mutex_);
     if (dials_ || !is_internet(header.source) || !is_internet(header.destination)) return false;
-    // A peer that asks and does not read the answers.
+    // A peer that asks and does not read the answers, or never leaves what has ended here.
     if (outgoing_.size() > PairBells::most_connections) return false;
+    if (leaving_.size() > PairBells::most_connections) return false;
     if (entries_.size() <= header.number) entries_.resize(header.number + 1);
     if (entries_[header.number].used) return false;
     entries_[header.number].used = true;

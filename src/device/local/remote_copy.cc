@@ -146,9 +146,11 @@ constexpr std::uint64_t revoke_after_ns = 1'000'000;
 constexpr unsigned pause_us = 100;
 
 // Only the sizes change, one by one: each piece that the kernel reads is the whole one or empty.
+// The last one first, and so the mark of the process last: the kernel fills the pieces one after
+// the other, and what it still fills gets the bytes that are meant for it.
 void empty_list(std::span<iovec> pieces) {
-  for (iovec& piece : pieces) {
-    std::atomic_ref(piece.iov_len).store(0, std::memory_order_seq_cst);
+  for (std::size_t i = pieces.size(); i-- > 0;) {
+    std::atomic_ref(pieces[i].iov_len).store(0, std::memory_order_seq_cst);
   }
 }
 
