@@ -49,7 +49,7 @@ std::optional<Control::Write> Control::announce(const Advertisement& advertiseme
       static_cast<std::uint32_t>(count_from_bytes(copy_count(shared_.elements().data())));
   // The difference of two counters of 32 bits, which may wrap around.
   if (announced_ - taken >= records_under_way()) return std::nullopt;
-  const std::uint32_t number = ++announced_;
+  const std::uint32_t number = announced_ + 1;
   const std::size_t place = ControlLayout::record_offset(number, ring_slots);
   const ControlRecord record{number, advertisement.buffer, advertisement.tag};
   std::ranges::copy(record.to_bytes(), staging_.elements().begin() + place);
@@ -75,7 +75,6 @@ std::optional<Control::Write> Control::report() {
   const std::uint32_t often_enough = std::max(records_under_way() / 4, 1U);
   // Each report costs a Write, so several records share one.
   if (taken_ - reported_ < often_enough) return std::nullopt;
-  reported_ = taken_;
   std::ranges::copy(count_to_bytes(taken_), staging_.elements().begin());
   return Write{staging_.slice(0, ControlLayout::count_bytes),
                peer_.slice(0, ControlLayout::count_bytes)};

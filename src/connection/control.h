@@ -29,10 +29,14 @@ class Control {
   };
   // Nothing where the peer has not taken enough records yet.
   [[nodiscard]] std::optional<Write> announce(const Advertisement& advertisement);
+  // The last Write of announce() is posted. Without this the next one takes its place.
+  void note_announced() { ++announced_; }
   // The next record that the peer has written, if it is there.
   [[nodiscard]] std::optional<Advertisement> take();
   // Our position, when the peer is due to be notified of it.
   [[nodiscard]] std::optional<Write> report();
+  // The last Write of report() is posted.
+  void note_reported() { reported_ = taken_; }
 
  private:
   // How many records may be announced and not taken: both rings have room for these.

@@ -166,6 +166,7 @@ class Core {
   template <typename Post>
   int post(std::uint64_t id, SendFlags flags, const Kind& kind, const Post& post);
   void post_control(const Control::Write& write);
+  void report_taken();
   // Polls the send queue and distributes the outcomes. posting_ must be held.
   void collect_sends();
   // The same for receives, until `most` outcomes are there for await(); receiving_ must be held.

@@ -299,6 +299,19 @@ void Core::advertise(const Advertisement& advertisement) {
     throw Error(EAGAIN, "cannot advertise a buffer: the peer has not read the last ones yet");
   }
   post_control(*write);
+  control_->note_announced();
+}
+
+// Where the user's requests fill the queue, a later call reports it.
+void Core::report_taken() {
+  const auto write = control_->report();
+  if (!write) return;
+  try {
+    post_control(*write);
+    control_->note_reported();
+  } catch (const Error& error) {
+    if (error.error_number() != ENOMEM) throw;
+  }
 }
 
 // The buffer in the peer's private data comes first. Reports progress to the peer from time to
@@ -310,8 +323,7 @@ std::optional<Advertisement> Core::next_advertisement() {
     throw Error(EOPNOTSUPP, "the peer has not agreed to advertisements");
   }
   auto taken = control_->take();
-  if (!taken) return std::nullopt;
-  if (const auto write = control_->report()) post_control(*write);
+  report_taken();
   return taken;
 }
 

@@ -382,6 +382,63 @@ TEST(Connection, AdvertisementsKeepTheirOrderAndHaveBounds) {
   }
 }
 
+Options with_a_short_queue() {
+  Options options;
+  options.advertisements = true;
+  options.queue_depth = 2;
+  return options;
+}
+
+// Requests that the program has posted itself take the last places of the queue.
+TEST(Connection, AnAdvertisementThatFindsNoRoomLeavesNoGap) {
+  Sides sides(with_a_short_queue());
+  Connection& active = *sides.active;
+  const auto buffer = active.allocate(64, Access::remote_write);
+  auto& queue_pair = const_cast<verbs::QueuePair&>(active.queue_pair());
+  int posted = 0;
+  while (queue_pair.post_send(buffer.slice(0, 0), 77) == 0) ++posted;
+  EXPECT_THROW(active.advertise(buffer.remote(), 1), Error);
+  for (int i = 0; i < posted; ++i) {
+    ASSERT_EQ(sides.passive->post_receive(std::span<const LocalSlice>{}, 1), 0);
+    ASSERT_EQ(sides.passive->await(Queue::receive, 1, patience).size(), 1U);
+  }
+  const Deadline deadline = patience;
+  for (bool done = false; !done && !deadline.passed();) {
+    try {
+      active.advertise(buffer.remote(), 2);
+      done = true;
+    } catch (const Error&) {
+      (void)active.await(Queue::send, 1, 10ms);
+    }
+  }
+  const auto told = sides.passive->await_advertisement(patience);
+  ASSERT_TRUE(told);
+  EXPECT_EQ(told->tag, 2U);
+}
+
+TEST(Connection, NoAdvertisementIsLostWhereTheQueueIsFull) {
+  Sides sides(with_a_short_queue());
+  const auto buffer = sides.active->allocate(64, Access::remote_write);
+  const auto message = sides.passive->allocate(8);
+  // No receive takes these.
+  for (std::uint64_t i = 0; i < 2; ++i)
+    EXPECT_EQ(sides.passive->post_send(message.slice(0, 8), i), 0);
+  constexpr std::uint32_t count = 20;
+  for (std::uint32_t i = 0; i < count;) {
+    try {
+      sides.active->advertise(buffer.remote(), i);
+      ++i;
+    } catch (const Error&) {
+      std::this_thread::yield();
+    }
+  }
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const auto told = sides.passive->await_advertisement(patience);
+    ASSERT_TRUE(told) << i;
+    EXPECT_EQ(told->tag, i);
+  }
+}
+
 TEST(Connection, AdvertisingToAPeerThatDoesNotIsAnError) {
   Sides sides;
   const auto buffer = sides.active->allocate(8);

@@ -23,6 +23,7 @@ class ControlRing : public testing::TestWithParam<std::uint16_t> {
   std::optional<std::uint64_t> announce() {
     const auto write = control_.announce(advertisement);
     if (!write) return std::nullopt;
+    control_.note_announced();
     return write->to.address() - peer_at;
   }
   // The peer writes how many records it has taken.
@@ -45,6 +46,15 @@ TEST_P(ControlRing, RecordsGoRoundInTheWholeRingOfThePeer) {
       peer_has_taken(number);
     }
   }
+}
+
+// What could not be posted is written once more.
+TEST_P(ControlRing, ARecordThatWasNotPostedHasTheNextOnesPlace) {
+  const auto first = control_.announce(advertisement);
+  ASSERT_TRUE(first);
+  const auto again = control_.announce(advertisement);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->to.address(), first->to.address());
 }
 
 // A peer with a small ring announces no more than that many records before it reads our count.
