@@ -196,6 +196,7 @@ bool Endpoint::close_if_sent() {
     process();
     if (!channel_.flow().all_sent() && channel_.error() == 0) {
       connector_.register_again(weak_from_this());
+      channel_.keepalive().forget_check();
       check_keepalive();
       leave();
       return false;

@@ -124,7 +124,9 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
   bool sleep(Lock& lock, const Deadline& deadline);
 
   // --- Bytes (endpoint_data.cc)
-  [[nodiscard]] bool can_send() const { return channel_.can_send() && !send_error(); }
+  [[nodiscard]] bool can_send() const {
+    return connector_.phase() == Phase::open && channel_.can_send() && !send_error();
+  }
   // The errno that a call returns which would send, or receive; 0 if the stream still can.
   [[nodiscard]] int send_error() const;
   [[nodiscard]] int receive_error() const;

@@ -29,6 +29,8 @@ class KeepaliveTimer {
   // When due() is to be called again; nothing if an earlier call returned a time that is still to
   // come and is early enough.
   [[nodiscard]] std::optional<Time> next_check(const Keepalive& keepalive, Time now);
+  // The timer of the last next_check() is gone.
+  void forget_check() { next_check_.reset(); }
 
  private:
   Time last_received_{};

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <optional>
+
 #include "stream/endpoint.h"
 #include "stream/listener_core.h"
 #include "stream/private_data.h"
@@ -223,12 +226,31 @@ std::optional<Request> Listener::next(Deadline deadline) {
   }
 }
 
+namespace {
+
+// Nothing where the peer has disconnected already. Throws where this side is the reason.
+std::optional<Stream> accept_unless_lost(Request request, std::span<const std::byte> private_data) {
+  try {
+    return std::move(request).accept(private_data);
+  } catch (const Error& error) {
+    const int reason = error.error_number();
+    const bool lost = reason == ECONNRESET || reason == ECONNABORTED || reason == ENOTCONN ||
+                      reason == EPIPE || reason == ETIMEDOUT;
+    if (!lost) throw;
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
 // Peers that disconnect before their stream is connected are skipped.
 Stream Listener::accept(Deadline deadline, std::span<const std::byte> private_data) {
   while (auto request = next(deadline)) {
-    Stream stream = std::move(*request).accept(private_data);
+    auto accepted = accept_unless_lost(std::move(*request), private_data);
+    if (!accepted) continue;
+    Stream& stream = *accepted;
     try {
-      if (stream.await_connected(deadline)) return stream;
+      if (stream.await_connected(deadline)) return std::move(stream);
     } catch (const Error&) {
       continue;  // this peer has disconnected again: wait for the next one
     }

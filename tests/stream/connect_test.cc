@@ -1,4 +1,6 @@
 // Connecting, rejecting, private data, and options.
+#include <poll.h>
+
 #include <array>
 #include <future>
 
@@ -104,6 +106,24 @@ TEST(Connecting, ARequestThatIsDroppedIsRejected) {
   active.start_connecting({test::host(), listener.port()});
   EXPECT_TRUE(listener.next(test_timeout));
   EXPECT_THROW((void)active.await_connected(test_timeout), Rejected);
+}
+
+// The next one is served.
+TEST(Connecting, APeerThatIsGoneBeforeItIsAcceptedEndsNoServer) {
+  Listener listener({test::host(), 0});
+  listener.listen();
+  {
+    Stream gone;
+    gone.start_connecting({test::host(), listener.port()});
+    pollfd entry{listener.fd(), POLLIN, 0};
+    ASSERT_EQ(::poll(&entry, 1, 60'000), 1);
+    gone.abort();
+  }
+  Stream next;
+  next.start_connecting({test::host(), listener.port()});
+  Stream served = listener.accept(test_timeout);
+  EXPECT_TRUE(next.await_connected(test_timeout));
+  EXPECT_TRUE(served.close(test_timeout));
 }
 
 TEST(Connecting, APortWithoutAListenerIsAnError) {
