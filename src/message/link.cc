@@ -198,6 +198,7 @@ void Link::fail_rejected(const Rejection& rejection) {
 // The receives are posted, and the session exists, before the acceptance is sent: the peer may send
 // as soon as it has it.
 void Link::accept(verbs::Id id, MessageGreeting greeting, CountedConnection counted) {
+  if (!loop_ || end_) return;  // disconnected before its loop came to this
   counted_ = std::move(counted);
   transport_.set_id(std::move(id));
   peer_.name = transport_.id()->peer_address();
@@ -281,6 +282,9 @@ void Link::check_connected() {
 // The timer of Options::keepalive, once in each interval. A peer that fetches a long message may
 // complete nothing else meanwhile.
 void Link::check_alive() {
+  // It may be here already: a callback of another connection can take longer than the interval.
+  if (was_established_ && poll() > 0 && loop_) loop_->ready(shared_from_this());
+  if (!loop_ || end_) return;
   const auto now = steady_now();
   liveness_.accessed(transport_.accessed_bytes(), now);
   switch (liveness_.check(now)) {

@@ -67,17 +67,37 @@ Connection Request::accept(Handlers handlers, const Options& options) {
   return Connection(std::move(link));
 }
 
+namespace {
+
+// What another loop is to accept. A loop that is destroyed before it does so does not know the link
+// yet, and ends it by destroying this.
+struct Acceptance {
+  std::shared_ptr<Link> link;
+  std::shared_ptr<PendingRequest> pending;
+  bool done = false;
+
+  ~Acceptance() {
+    if (!done && link) link->shut_down();
+  }
+  void run() {
+    done = true;
+    link->accept(std::move(pending->id), std::move(pending->greeting), std::move(pending->counted));
+  }
+};
+
+}  // namespace
+
 // The link is created here, so that the caller has a handle at once, and accepts in its own loop.
 // The identifier moves to the other loop's event channel before that loop knows of it, so no event
 // is lost between the two.
 Connection Request::accept_on(EventLoop& loop, Handlers handlers, const Options& options) {
   check_undecided();
   auto link = std::make_shared<Link>(*loop.core_, std::move(handlers), options);
-  std::shared_ptr<PendingRequest> pending = decide();
-  pending->id.migrate(loop.core_->events());
-  loop.post([link, pending] {
-    link->accept(std::move(pending->id), std::move(pending->greeting), std::move(pending->counted));
-  });
+  auto acceptance = std::make_shared<Acceptance>();
+  acceptance->link = link;
+  acceptance->pending = decide();
+  acceptance->pending->id.migrate(loop.core_->events());
+  loop.post([acceptance] { acceptance->run(); });
   return Connection(std::move(link));
 }
 

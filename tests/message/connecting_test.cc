@@ -278,6 +278,36 @@ TEST(Connecting, SeveralLoopsShareAListener) {
   back.stop();
 }
 
+// The loop does not know the connection yet.
+TEST(Connecting, ALoopThatGoesBeforeItHasAcceptedEndsTheConnection) {
+  EventLoop front;
+  std::optional<EventLoop> back(std::in_place);
+  std::optional<Connection> given;
+  auto listener = front.listen({test::host(), 0},
+                               [&](Request request) { given = request.accept_on(*back, {}); });
+  Log a;
+  front.connect({test::host(), listener.port()}, a.handlers());
+  until(front, [&] { return given.has_value(); });
+  back.reset();
+  EXPECT_EQ(given->state(), State::ended);
+  given->disconnect();
+}
+
+// The loop finds both when it runs for the first time.
+TEST(Connecting, AConnectionMayEndBeforeItsLoopHasAcceptedIt) {
+  EventLoop front;
+  EventLoop back;
+  std::optional<Connection> given;
+  auto listener = front.listen({test::host(), 0},
+                               [&](Request request) { given = request.accept_on(back, {}); });
+  Log a;
+  front.connect({test::host(), listener.port()}, a.handlers());
+  until(front, [&] { return given.has_value(); });
+  given->disconnect();
+  until(back, [&] { return given->state() == State::ended; });
+  until(front, [&] { return a.rejected || !a.errors.empty(); });
+}
+
 // --- Ending --------------------------------------------------------------------------------------
 
 TEST(Ending, DisconnectFailsWhatIsNotSentOnceEach) {

@@ -1,7 +1,10 @@
 // Scenarios that need two processes. The child is forked before this process has a device.
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <list>
+#include <thread>
+#include <vector>
 
 #include "message/processes.h"
 #include "support/host.h"
@@ -144,6 +147,38 @@ TEST(Processes, KeepaliveSparesAPeerWhoseLoopIsBusy) {
       until(loop, [&] { return log.sent.size() == 1; });
     });
   }
+}
+
+// What they wait for arrives while the loop is in the callback of another connection.
+TEST(Processes, KeepaliveSparesConnectionsBesideASlowCallback) {
+  const auto over_tcp = [](int out) {
+    setenv("WEFT_SAME_HOST", "off", 1);
+    echo(out);
+  };
+  in_two_processes(over_tcp, [](Child& server) {
+    constexpr auto interval = 500ms;
+    EventLoop loop;
+    std::vector<Log> logs(5);
+    int slow = 0;
+    const auto port = server.read<std::uint16_t>();
+    for (Log& log : logs) {
+      Handlers handlers = log.handlers();
+      if (&log == &logs.front()) {
+        handlers.message = [&](Connection& connection, Received& got) {
+          std::this_thread::sleep_for(interval * 3 / 2);
+          ++slow;
+          connection.send(got.bytes());
+        };
+      }
+      loop.connect({test::host(), port}, std::move(handlers), {.keepalive = interval});
+    }
+    until(loop, [&] {
+      return std::ranges::all_of(logs, [](const Log& log) { return log.established == 1; });
+    });
+    logs.front().connection.send("again and again");
+    until(loop, [&] { return slow == 3; });
+    for (const Log& log : logs) EXPECT_TRUE(log.endings.empty());
+  });
 }
 
 }  // namespace
