@@ -156,7 +156,8 @@ TEST(Processes, KeepaliveSparesConnectionsBesideASlowCallback) {
     echo(out);
   };
   in_two_processes(over_tcp, [](Child& server) {
-    constexpr auto interval = 500ms;
+    // Long enough for a peer that has hardly any processor.
+    constexpr auto interval = 1500ms;
     EventLoop loop;
     std::vector<Log> logs(5);
     int slow = 0;
