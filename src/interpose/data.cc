@@ -126,14 +126,15 @@ bool ends_by_signal(const Socket& socket) {
   return socket.send_timeout_ms() >= 0 || handlers.interrupt || !handlers.restart;
 }
 
-// Until something can be sent, or `until`: 0 or an errno value. A call that must not wait has room
-// in a new socket of TCP. So the first bytes wait for a moment, until the peer has begun the
-// connection.
+// Until something can be sent, or `until`: 0 or an errno value. A call that must not wait returns
+// EAGAIN. But a connection of TCP always has room for its first bytes, so these wait for a moment,
+// until the peer has begun the connection.
 int await_room(Socket& socket, const stream::Stream& stream, Deadline until, bool wait) {
   constexpr int beginning_ms = 50;
   if (wait) return socket.visible().await_writable(until.poll_timeout_ms());
-  if (stream.statistics().bytes_sent > 0) return EAGAIN;
-  return socket.visible().await_writable(beginning_ms);
+  const bool begins =
+      socket.phase() == Socket::Phase::connected && stream.statistics().bytes_sent == 0;
+  return begins && socket.visible().await_writable(beginning_ms) == 0 ? 0 : EAGAIN;
 }
 
 }  // namespace

@@ -492,7 +492,7 @@ void cancelling_in_calls() {
   for (const int fd : {local[0], local[1], listener, streams}) close(fd);
 }
 
-// Both ends of a new connection have room, whoever of them speaks first.
+// A new connection has room for the first bytes, at either end.
 void speaking_first() {
   int refused = 0;
   for (int i = 0; i < 20; ++i) {
