@@ -34,7 +34,7 @@ void destroy_pair(ibv_cq*& cq, ibv_comp_channel*& channel) {
   }
   if (channel) {
     --Context::of(channel->context)->objects;
-    delete CompletionChannel::of(channel);
+    CompletionChannel::of(channel)->release();
   }
   cq = nullptr;
   channel = nullptr;
@@ -49,7 +49,7 @@ int create_pair(rdma_cm_id& id, std::uint32_t entries, ibv_cq*& cq, ibv_comp_cha
   const auto size = static_cast<int>(std::clamp<std::uint64_t>(entries, 1, most));
   const int failed = context.device().fault_of(faults::Point::create_completion_queue);
   if (failed != 0) return failed;
-  auto made_channel = std::make_unique<CompletionChannel>(id.verbs);
+  auto made_channel = CompletionChannel::make(id.verbs);
   if (made_channel->verbs()->fd < 0) return EMFILE;
   // As in librdmacm, the id is the context that completion events return.
   std::unique_ptr<CompletionQueue> made;

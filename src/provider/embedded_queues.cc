@@ -23,7 +23,7 @@ ibv_comp_channel* create_comp_channel(ibv_context* verbs) {
   if (const int failed = Context::of(verbs)->device().fault_of(faults::Point::create_channel)) {
     return fail_null(failed);
   }
-  auto made = std::make_unique<CompletionChannel>(verbs);
+  auto made = CompletionChannel::make(verbs);
   if (made->verbs()->fd < 0) return fail_null(EMFILE);
   ++Context::of(verbs)->objects;
   return made.release()->verbs();
@@ -35,7 +35,7 @@ int destroy_comp_channel(ibv_comp_channel* channel) {
   // The count is a plain int of the public structure, and queues of several threads change it.
   if (std::atomic_ref(channel->refcnt) > 0) return EBUSY;
   --Context::of(channel->context)->objects;
-  delete CompletionChannel::of(channel);
+  CompletionChannel::of(channel)->release();
   return 0;
 }
 

@@ -115,7 +115,7 @@ TEST_F(Disconnect, DestroyingTheIdIsOneForThePeer) {
   device::QueuePair::of(kept.qp)->destroy();
   for (ibv_cq* queue : {kept.send_cq, kept.recv_cq}) delete device::CompletionQueue::of(queue);
   for (ibv_comp_channel* channel : {kept.send_cq_channel, kept.recv_cq_channel}) {
-    delete device::CompletionChannel::of(channel);
+    device::CompletionChannel::of(channel)->release();
   }
 }
 

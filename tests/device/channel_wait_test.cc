@@ -2,6 +2,7 @@
 // moment, and then sleeps in place of the progress thread (completion/channel_wait.h).
 #include "device/completion/channel_wait.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -294,6 +295,31 @@ TEST_F(ChannelWaitTest, ACancelledThreadIsNotWaitedFor) {
   EXPECT_EQ(wait_for_event(pair_.b), 0);
   take_completions();
   acknowledge(pair_.b, 1);
+}
+
+// It sleeps on, as in read(2). Its descriptor stays open, so that a new channel cannot have the
+// same number, and it serves the device as before.
+TEST_F(ChannelWaitTest, AThreadOutlivesTheChannelThatItWaitsFor) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers do not follow the stack of a cancelled thread";
+#endif
+  auto channel = CompletionChannel::make(pair_.b.context.verbs());
+  const int fd = channel->verbs()->fd;
+  std::thread thread([&] {
+    if (ChannelWait::begin(*channel, pair_.b.context.engine())) result_ = ChannelWait::await();
+  });
+  await([&] { return is_led(pair_.b); });
+  channel.reset();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(pair_.b.post_receive(1, {to_->sge(0, 8)}), 0);
+    send();
+    take_completions();
+  }
+  EXPECT_NE(fcntl(fd, F_GETFD), -1);
+  EXPECT_EQ(result_, -1);
+  pthread_cancel(thread.native_handle());
+  thread.join();
+  EXPECT_EQ(fcntl(fd, F_GETFD), -1);
 }
 
 // The thread that waits here serves the device, also for one that polls another descriptor.

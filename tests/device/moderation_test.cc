@@ -30,7 +30,7 @@ class Moderation : public ::testing::Test {
   }
 
   [[nodiscard]] bool told() {
-    pollfd entry{channel_.verbs()->fd, POLLIN, 0};
+    pollfd entry{channel_->verbs()->fd, POLLIN, 0};
     if (poll(&entry, 1, 0) != 1) return false;
     take_event();
     return true;
@@ -38,7 +38,7 @@ class Moderation : public ::testing::Test {
 
   void take_event() {  // blocks until the event arrives
     CompletionQueue* from = nullptr;
-    ASSERT_EQ(channel_.next(from), 0);
+    ASSERT_EQ(channel_->next(from), 0);
     ASSERT_EQ(from, &queue_);
     ++acknowledged_;
   }
@@ -53,8 +53,8 @@ class Moderation : public ::testing::Test {
 
   std::unique_ptr<Device> device_ = make_roce_device();
   Context context_{*device_};
-  CompletionChannel channel_{context_.verbs()};
-  CompletionQueue queue_{context_, 16, nullptr, &channel_};
+  CompletionChannel::Owned channel_ = CompletionChannel::make(context_.verbs());
+  CompletionQueue queue_{context_, 16, nullptr, channel_.get()};
   QueueSlots slots_{16};
   unsigned acknowledged_ = 0;
 };

@@ -48,7 +48,7 @@ __attribute__((no_sanitize("thread"))) bool Buffer::holds(std::uint8_t seed, std
 End::End(Device& device, const EndOptions& options)
     : context(device),
       domain(context.allocate_domain()),
-      channel(options.channel ? std::make_unique<CompletionChannel>(context.verbs()) : nullptr),
+      channel(options.channel ? CompletionChannel::make(context.verbs()) : nullptr),
       queue(context, options.completions, nullptr, channel.get()) {
   if (options.shared_receives) {
     ibv_srq_init_attr attributes{};

@@ -85,7 +85,7 @@ class End {
 
   Context context;
   ProtectionDomain* domain;
-  std::unique_ptr<CompletionChannel> channel;
+  CompletionChannel::Owned channel;
   CompletionQueue queue;
   std::unique_ptr<SharedReceiveQueue> shared;
   std::shared_ptr<QueuePair> queue_pair;

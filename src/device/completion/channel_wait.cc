@@ -32,7 +32,7 @@ bool ChannelWait::begin(CompletionChannel& channel, Engine& engine) {
 }
 
 void ChannelWait::begin_at(CompletionChannel& channel, Engine& engine) {
-  channel_ = &channel;
+  channel_ = channel.hold();
   engine_ = &engine;
   looked_ = false;
   if (!learn_handlers().mixed() && lead_rule_.allows()) waiter_.emplace(engine.wait_leader());
@@ -140,7 +140,7 @@ bool ChannelWait::look_briefly() {
 
 void ChannelWait::end() {
   waiter_.reset();
-  channel_ = nullptr;
+  channel_.reset();
 }
 
 }  // namespace weft::device

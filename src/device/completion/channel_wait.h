@@ -54,12 +54,12 @@ class ChannelWait {
   void serve();
   void end();
 
-  SignalHandlers handlers_;               // as they were at handlers_ns_
-  std::uint64_t handlers_ns_ = 0;         // of sys::now_ns()
-  SpinRule rule_{2};                      // whether to look
-  SpinRule lead_rule_{2};                 // whether to lead
-  bool looked_ = false;                   // in this wait
-  CompletionChannel* channel_ = nullptr;  // null: this thread does not wait
+  SignalHandlers handlers_;           // as they were at handlers_ns_
+  std::uint64_t handlers_ns_ = 0;     // of sys::now_ns()
+  SpinRule rule_{2};                  // whether to look
+  SpinRule lead_rule_{2};             // whether to lead
+  bool looked_ = false;               // in this wait
+  CompletionChannel::Owned channel_;  // null: this thread does not wait
   Engine* engine_ = nullptr;
   std::optional<WaitLeader::Waiter> waiter_;
   // For a thread that leads: the descriptors of channel and engine, and until when it may sleep.

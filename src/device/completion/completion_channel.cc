@@ -13,6 +13,19 @@ CompletionChannel::CompletionChannel(ibv_context* context) {
   channel_.fd = events_.fd();
 }
 
+CompletionChannel::Owned CompletionChannel::make(ibv_context* context) {
+  return Owned(new CompletionChannel(context));
+}
+
+CompletionChannel::Owned CompletionChannel::hold() {
+  owners_.fetch_add(1, std::memory_order_relaxed);
+  return Owned(this);
+}
+
+void CompletionChannel::release() {
+  if (owners_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+}
+
 void CompletionChannel::add(CompletionQueue& queue) {
   // ibv_destroy_comp_channel(3) answers EBUSY while this count is not 0.
   ++std::atomic_ref(channel_.refcnt);

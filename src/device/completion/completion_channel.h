@@ -3,6 +3,8 @@
 
 #include <infiniband/verbs.h>
 
+#include <atomic>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -13,10 +15,21 @@ namespace weft::device {
 
 class CompletionQueue;
 
-// Thread-safe.
+// Thread-safe. The program owns it, and each thread that waits for its events: a program may
+// destroy a channel under such a thread, which sleeps on then, as in a read(2) of a descriptor that
+// another thread closes. The last owner closes the descriptor.
 class CompletionChannel : public KeptMemory {
  public:
-  explicit CompletionChannel(ibv_context* context);
+  struct Release {
+    void operator()(CompletionChannel* channel) const { channel->release(); }
+  };
+  using Owned = std::unique_ptr<CompletionChannel, Release>;
+
+  [[nodiscard]] static Owned make(ibv_context* context);
+  // One more owner.
+  [[nodiscard]] Owned hold();
+  // As the owner that make() or hold() returned.
+  void release();
   [[nodiscard]] ibv_comp_channel* verbs() { return &channel_; }
   [[nodiscard]] static CompletionChannel* of(ibv_comp_channel* channel) {
     return reinterpret_cast<CompletionChannel*>(channel);
@@ -40,10 +53,13 @@ class CompletionChannel : public KeptMemory {
 
  private:
   friend class CompletionQueue;
+  explicit CompletionChannel(ibv_context* context);
+  ~CompletionChannel() = default;
   void add(CompletionQueue& queue);
   void remove(CompletionQueue& queue);
 
   ibv_comp_channel channel_{};  // first: see of()
+  std::atomic<unsigned> owners_{1};
   EventQueue<CompletionQueue*> events_;
   // Those that raise their events here. The mutex is held from begin_look() to end_look(), too.
   std::mutex queues_mutex_;
