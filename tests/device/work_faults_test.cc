@@ -64,6 +64,26 @@ TEST(WorkFaults, ALateCompletionRaisesItsEvent) {
   EXPECT_EQ(pair.a.await().status, IBV_WC_SUCCESS);
 }
 
+// ibv_get_async_event(3): programs free what the completions need when they get the event.
+TEST(WorkFaults, TheEventOfTheLastReceiveComesBehindItsCompletion) {
+  PairOptions options = with("DELAY:300ms at completion nth=1");
+  options.ends.shared_receives = true;
+  Pair pair(options);
+  auto from = pair.a.buffer(8);
+  auto to = pair.b.buffer(8);
+  ASSERT_EQ(pair.b.post_receive(1, {to->sge(0, 8)}), 0);
+  ASSERT_EQ(pair.a.send(2, {from->sge(0, 8)}, 0), 0);
+  while (pair.device->faults()->plan().counts()[0].faults == 0) EXPECT_FALSE(pair.b.look());
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_ERR;
+  ASSERT_EQ(pair.b.queue_pair->modify(attributes, IBV_QP_STATE), 0);
+  EXPECT_EQ(next_event(pair.b.context), IBV_EVENT_QP_LAST_WQE_REACHED);
+  const auto completion = pair.b.look();
+  ASSERT_TRUE(completion);
+  EXPECT_EQ(completion->status, IBV_WC_SUCCESS);
+  EXPECT_EQ(completion->wr_id, 1U);
+}
+
 TEST(WorkFaults, OtherQueuePairsOvertakeALateCompletion) {
   Pair pair(with("DELAY:40s at completion nth=1"));
   auto local = pair.a.buffer(8);

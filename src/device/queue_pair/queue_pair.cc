@@ -282,9 +282,8 @@ void QueuePair::abandon_after_fork() {
 // Releases the lock before it notifies the observer of the connection.
 void QueuePair::settle_all(QueuePairLock& lock, DirectPoll* poll) {
   if (carrier_ && carrier_->ended(lock)) on_carrier_ended(lock);
-  // Before publish(), which may take the queue pair to ERR: a queue pair in ERR does not drain.
-  if (drain_event_) report_drained(lock);
   publish(lock, poll);
+  if (due_event_ && parts_.completions.empty()) raise_due(lock);
   // The observer (a connection manager) takes locks of its own, so it is called without this one.
   ConnectionNotices& notices = parts_.notices;
   if (!notices.ready && !notices.ended) return;

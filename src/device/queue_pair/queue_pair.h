@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -183,7 +184,7 @@ class QueuePair final : public Pollable,
   // The end of every function that may have made completions: publishes them, and notifies the
   // observer of the connection, for which it releases the lock. Mostly there is nothing to do.
   void settle(QueuePairLock& lock, DirectPoll* poll = nullptr) {
-    if ((carrier_ && carrier_->ended(lock)) || drain_event_ || !parts_.settled()) {
+    if ((carrier_ && carrier_->ended(lock)) || due_event_ || !parts_.settled()) {
       settle_all(lock, poll);
     }
   }
@@ -226,7 +227,7 @@ class QueuePair final : public Pollable,
   int change_state(ibv_qp_state next, QueuePairLock& lock);
   void reset(QueuePairLock& lock);
   void enter_error(QueuePairLock& lock);
-  void report_drained(QueuePairLock& lock);
+  void raise_due(QueuePairLock& lock);
   [[nodiscard]] bool draining(const QueuePairLock& lock) const;
 
   // The connection
@@ -251,9 +252,9 @@ class QueuePair final : public Pollable,
   DatagramCarrier* datagrams_ = nullptr;  // the same, of IBV_QPT_UD
   MemoryToPrefetch carrier_memory_;
   std::unique_ptr<SendBatch> batch_;
-  std::atomic<bool> wakes_itself_{true};  // the kernel notices what comes in: see expect_event()
-  bool drain_event_ = false;              // IBV_EVENT_SQ_DRAINED is asked for
-  XrcHandle* const xrc_;                  // null, except of IBV_QPT_XRC_RECV
+  std::atomic<bool> wakes_itself_{true};     // the kernel notices what comes in: see expect_event()
+  std::optional<ibv_event_type> due_event_;  // see raise_due()
+  XrcHandle* const xrc_;                     // null, except of IBV_QPT_XRC_RECV
   MoreHandles more_;
   Counted place_;  // among the queue pairs of the device
 };

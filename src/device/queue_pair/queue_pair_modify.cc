@@ -133,7 +133,10 @@ void QueuePair::apply(const ibv_qp_attr& given, int mask) {
   if (mask & IBV_QP_RETRY_CNT) attributes.retry_cnt = given.retry_cnt;
   if (mask & IBV_QP_RNR_RETRY) attributes.rnr_retry = given.rnr_retry;
   if (mask & IBV_QP_MIN_RNR_TIMER) attributes.min_rnr_timer = given.min_rnr_timer;
-  if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) drain_event_ = given.en_sqd_async_notify != 0;
+  if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) {
+    due_event_.reset();
+    if (given.en_sqd_async_notify != 0) due_event_ = IBV_EVENT_SQ_DRAINED;
+  }
   if (mask & IBV_QP_MAX_QP_RD_ATOMIC) attributes.max_rd_atomic = given.max_rd_atomic;
   if (mask & IBV_QP_MAX_DEST_RD_ATOMIC) attributes.max_dest_rd_atomic = given.max_dest_rd_atomic;
 }
@@ -181,6 +184,8 @@ int QueuePair::change_state(ibv_qp_state next, QueuePairLock& lock) {
 // receives and their places go last.
 void QueuePair::reset(QueuePairLock& lock) {
   drop_carrier(lock);
+  if (due_event_) raise_due(lock);
+  due_event_.reset();
   search_.end(lock);
   search_.restart(lock);
   parts_.waiting.clear();
@@ -196,9 +201,10 @@ void QueuePair::reset(QueuePairLock& lock) {
 // status.
 void QueuePair::enter_error(QueuePairLock& lock) {
   const bool first = std::exchange(handle_.qp.state, IBV_QPS_ERR) != IBV_QPS_ERR;
-  // The receives of a shared queue are not flushed. The event states that this queue pair takes no
-  // more of them (ibv_get_async_event(3)).
-  if (first && parts_.receives.shared()) parts_.raise(IBV_EVENT_QP_LAST_WQE_REACHED);
+  // A queue pair in ERR does not drain. The receives of a shared queue are not flushed: the event
+  // states that this queue pair takes no more of them (ibv_get_async_event(3)).
+  if (first) due_event_.reset();
+  if (first && parts_.receives.shared()) due_event_ = IBV_EVENT_QP_LAST_WQE_REACHED;
   // No new connection may come while the old work is flushed.
   search_.end(lock);
   // Requests that were sent may still be proven: they complete when the carrier ends, and then this
@@ -211,11 +217,12 @@ void QueuePair::enter_error(QueuePairLock& lock) {
   drop_carrier(lock);
 }
 
-// In SQD: raises the event once everything that was posted before has completed.
-void QueuePair::report_drained(QueuePairLock& lock) {
-  if (handle_.qp.state != IBV_QPS_SQD || draining(lock)) return;
-  drain_event_ = false;
-  parts_.raise(IBV_EVENT_SQ_DRAINED);
+// Programs free what the completions before such an event need, so the program can poll those by
+// now. A carrier that is closing may still complete what it has received.
+void QueuePair::raise_due(QueuePairLock& lock) {
+  const bool drained = *due_event_ == IBV_EVENT_SQ_DRAINED;
+  if (drained ? handle_.qp.state != IBV_QPS_SQD || draining(lock) : carrier_ != nullptr) return;
+  parts_.raise(*std::exchange(due_event_, std::nullopt));
 }
 
 bool QueuePair::draining(const QueuePairLock& lock) const {
