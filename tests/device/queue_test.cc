@@ -264,7 +264,9 @@ TEST(States, FollowTheManualPage) {
   EXPECT_EQ(check_transition(IBV_QPT_RC, IBV_QPS_SQD, IBV_QPS_RTS, IBV_QP_STATE, true), 0);
   for (const auto from : {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD,
                           IBV_QPS_SQE, IBV_QPS_ERR}) {
-    EXPECT_EQ(check_transition(IBV_QPT_RC, from, IBV_QPS_ERR, IBV_QP_STATE, true), 0);
+    EXPECT_EQ(check_transition(IBV_QPT_RC, from, IBV_QPS_ERR, IBV_QP_STATE, true),
+              from == IBV_QPS_RESET ? EINVAL : 0);
+    EXPECT_EQ(check_transition(IBV_QPT_RC, from, IBV_QPS_ERR, IBV_QP_STATE, false), 0);
     EXPECT_EQ(check_transition(IBV_QPT_RC, from, IBV_QPS_RESET, IBV_QP_STATE, true), 0);
   }
   // Rejected: skipping a state, going back, wrong attributes.

@@ -172,7 +172,8 @@ class QueuePair {
   // message names both states, for wrong attributes those that are missing and those that are not
   // allowed.
   WEFT_API void modify(const ibv_qp_attr& attributes, int mask) const;
-  // Changes to IBV_QPS_ERR, which flushes all posted requests. Throws Error.
+  // Changes to IBV_QPS_ERR, which flushes all posted requests. Throws Error, in RESET as well,
+  // where nothing is posted and InfiniBand and RoCE know no such change.
   WEFT_API void fail() const;
   // The result of ibv_query_qp(3).
   struct Attributes {

@@ -148,7 +148,9 @@ inline constexpr std::array extended_receiver{
 [[nodiscard]] constexpr int check_transition(ibv_qp_type type, ibv_qp_state current,
                                              ibv_qp_state next, int mask, bool complete) {
   const int given = mask & ~(IBV_QP_STATE | IBV_QP_CUR_STATE);
-  // Every state may be left for these two, and no other attribute may come with that.
+  // Linux refuses this one for InfiniBand and RoCE.
+  if (complete && current == IBV_QPS_RESET && next == IBV_QPS_ERR) return EINVAL;
+  // Every other state may be left for these two, and no other attribute may come with that.
   if (next == IBV_QPS_RESET || next == IBV_QPS_ERR) return given == 0 ? 0 : EINVAL;
   for (const auto& transition : transitions_of(type)) {
     if (transition.from != current || transition.to != next) continue;
