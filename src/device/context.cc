@@ -172,16 +172,19 @@ ibv_mr* Context::import_region(ProtectionDomain& domain, std::uint32_t handle) {
 namespace {
 
 // On-demand regions may cover the whole address space, including memory that is not mapped yet.
-int check_region(Adapter& adapter, const void* address, std::size_t length_bytes, unsigned access) {
+int check_region(Adapter& adapter, void* address, std::size_t length_bytes, unsigned access) {
+  constexpr unsigned writable = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
   if (const int failed = check_access(access)) return failed;
   if ((access & IBV_ACCESS_ON_DEMAND) != 0 && !address && length_bytes == SIZE_MAX) return 0;
   if (!adapter.grants(Capability::region_bytes, length_bytes)) return EINVAL;
-  return (access & IBV_ACCESS_ON_DEMAND) != 0 ? 0 : check_mapped(address, length_bytes);
+  if ((access & IBV_ACCESS_ON_DEMAND) != 0) return 0;
+  return check_accessible(address, length_bytes, (access & writable) != 0);
 }
 
 }  // namespace
 
-// Only checks that the memory is mapped: nothing is pinned, because the device copies in this
+// Only checks that the memory can be accessed: nothing is pinned, because the device copies in this
 // process.
 ibv_mr* Context::register_memory(ProtectionDomain& domain, void* address, std::size_t length_bytes,
                                  std::uint64_t iova, unsigned access) {
@@ -267,9 +270,12 @@ int Context::reregister_memory(ibv_mr* mr, const Reregistration& wanted) {
   const bool moves = (wanted.changes & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
   const unsigned access =
       (wanted.changes & IBV_REREG_MR_CHANGE_ACCESS) != 0 ? wanted.access : region.access;
-  const int failed =
-      moves ? check_region(device_.adapter(), wanted.address, wanted.length_bytes, access)
-            : check_access(access);
+  void* const address = moves ? wanted.address : mr->addr;
+  const std::size_t length_bytes = moves ? wanted.length_bytes : mr->length;
+  // Others have no memory of the program.
+  const bool has_memory = moves || (!region.holder && !region.null);
+  const int failed = has_memory ? check_region(device_.adapter(), address, length_bytes, access)
+                                : check_access(access);
   if (failed != 0) return failed;
   // Device memory, null memory and memory of a file have no other place to move to.
   if (region.holder || region.null || (moves && region.file)) return EBUSY;

@@ -198,6 +198,28 @@ TEST_F(Objects, MemoryRegistrationIsChecked) {
   EXPECT_EQ(error_of(table_.reg_mr(pd_, hole, page, IBV_ACCESS_LOCAL_WRITE)), EFAULT);
 }
 
+// Linux pins the pages of a region, and writes to them where the rights allow writing.
+TEST_F(Objects, MemoryMustAllowWhatItsRegionDoes) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  void* const at = mmap(nullptr, 2 * page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(at, MAP_FAILED);
+  EXPECT_EQ(error_of(table_.reg_mr(pd_, at, page, IBV_ACCESS_LOCAL_WRITE)), EFAULT);
+  EXPECT_EQ(error_of(table_.reg_mr(pd_, at, page, IBV_ACCESS_MW_BIND)), EFAULT);
+  ibv_mr* const mr = table_.reg_mr(pd_, at, 2 * page, IBV_ACCESS_REMOTE_READ);
+  ASSERT_NE(mr, nullptr);
+  EXPECT_EQ(
+      table_.rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, IBV_ACCESS_LOCAL_WRITE),
+      IBV_REREG_MR_ERR_CMD);
+  EXPECT_EQ(errno, EFAULT);
+  EXPECT_EQ(table_.dereg_mr(mr), 0);
+  // Only the last page.
+  ASSERT_EQ(mprotect(at, page, PROT_READ | PROT_WRITE), 0);
+  EXPECT_EQ(error_of(table_.reg_mr(pd_, at, 2 * page, IBV_ACCESS_LOCAL_WRITE)), EFAULT);
+  ASSERT_EQ(mprotect(at, page, PROT_NONE), 0);
+  EXPECT_EQ(error_of(table_.reg_mr(pd_, at, page, 0)), EFAULT);
+  ASSERT_EQ(munmap(at, 2 * page), 0);
+}
+
 TEST_F(Objects, CompletionQueueArguments) {
   EXPECT_EQ(error_of(table_.create_cq(context_, 0, nullptr, nullptr, 0)), EINVAL);
   EXPECT_EQ(error_of(table_.create_cq(context_, -1, nullptr, nullptr, 0)), EINVAL);

@@ -68,6 +68,19 @@ bool bring_in(std::byte* at, std::uint64_t length_bytes, bool for_writing) {
   return check_mapped(at, to_size(length_bytes)) == 0;
 }
 
+// Linux fails with EINVAL where the protection forbids it, and for memory of drivers, which it does
+// not pin either.
+int check_accessible(void* address, std::size_t length_bytes, bool for_writing) {
+  if (const int failed = check_mapped(address, length_bytes)) return failed;
+  if (length_bytes == 0 || !kernel_populates()) return 0;
+  auto* const first = static_cast<std::byte*>(address);
+  for (std::byte* const at : {first, first + length_bytes - 1}) {
+    const int failed = populate(at, 1, for_writing);
+    if (failed == EINVAL || failed == EFAULT) return EFAULT;
+  }
+  return 0;
+}
+
 int advise_memory(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* slices,
                   std::uint32_t count) {
   const bool known = advice == IBV_ADVISE_MR_ADVICE_PREFETCH ||
