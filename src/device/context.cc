@@ -108,9 +108,18 @@ void Context::settle_events(const void* element) {
   events_.withdraw([&](const ibv_async_event& event) { return event.element.cq == element; });
   std::unique_lock lock(event_mutex_);
   event_acknowledged_.wait(lock, [&] {
-    return std::none_of(delivered_.begin(), delivered_.end(),
+    return events_left_ ||
+           std::none_of(delivered_.begin(), delivered_.end(),
                         [&](const Delivered& entry) { return entry.element == element; });
   });
+}
+
+void Context::leave_events() {
+  {
+    const std::lock_guard lock(event_mutex_);
+    events_left_ = true;
+  }
+  event_acknowledged_.notify_all();
 }
 
 // Numbers are never reused, so a stale number matches no other domain.

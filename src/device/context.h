@@ -66,6 +66,9 @@ class Context : public KeptMemory {
   // To be called before an object is destroyed: withdraws its pending events and waits until the
   // delivered ones are acknowledged.
   void settle_events(const void* element);
+  // The context is being closed, and an event that was delivered may never be acknowledged:
+  // settle_events() waits no more.
+  void leave_events();
   void acknowledge(const ibv_async_event& event);
 
   // Throws std::bad_alloc where the adapter has no more.
@@ -151,6 +154,7 @@ class Context : public KeptMemory {
   std::mutex event_mutex_;
   std::condition_variable event_acknowledged_;
   std::vector<Delivered> delivered_;
+  bool events_left_ = false;
 
   std::mutex mutex_;
   SharedSet<QueuePair> queue_pairs_;

@@ -71,6 +71,7 @@ int close_device(ibv_context* verbs) {
   Context* context = Context::of(verbs);
   if (!Process::owns(verbs) || Process::current().is_shared(context)) return 0;
   if (!context->sharing().close()) return 0;
+  context->leave_events();
   // The peers learn of the end here, as if the program had destroyed the queue pairs.
   for (const auto& queue_pair : context->queue_pairs()) queue_pair->destroy();
   Device& device = context->device();

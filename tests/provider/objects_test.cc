@@ -99,6 +99,27 @@ TEST_F(Objects, WhatIsLeftBehindDoesNotStopClosing) {
   EXPECT_EQ(table_.close_device(other), 0);
 }
 
+// Linux destroys what the program has left without asking the program.
+TEST_F(Objects, AnEventThatIsNotAcknowledgedDoesNotStopClosing) {
+  static ibv_pd* pd = nullptr;
+  static ibv_cq* cq = nullptr;
+  static ibv_srq* srq = nullptr;
+  ibv_context* other = table_.open_device(context_->device);
+  pd = table_.alloc_pd(other);
+  cq = table_.create_cq(other, 4, nullptr, nullptr, 0);
+  ibv_srq_init_attr shared{.srq_context = this, .attr = {8, 1, 0}};
+  srq = table_.create_srq(pd, &shared);
+  ibv_qp_init_attr attributes = attributes_with(cq);
+  attributes.srq = srq;
+  ibv_qp* const qp = table_.create_qp(pd, &attributes);
+  ASSERT_NE(qp, nullptr);
+  fail(qp);
+  ibv_async_event event{};
+  ASSERT_EQ(table_.get_async_event(other, &event), 0);
+  EXPECT_EQ(event.event_type, IBV_EVENT_QP_LAST_WQE_REACHED);
+  EXPECT_EQ(table_.close_device(other), 0);
+}
+
 TEST_F(Objects, OperationsOfOldProgramsAreThere) {
   ASSERT_NE(context_->ops._compat_query_port, nullptr);
   ASSERT_NE(context_->ops._compat_query_device, nullptr);
