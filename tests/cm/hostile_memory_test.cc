@@ -137,7 +137,7 @@ class HostileMemory : public HostilePair {
         return;
       case 7:
         to.copy.thread.store(static_cast<std::uint32_t>(random.next()));
-        return to.copy.revoked.store(static_cast<std::uint32_t>(random.next()));
+        return to.copy.revocations.store(random.next());
       case 8:
         return to.accesses.writes.bytes.store(random.next());
       default:

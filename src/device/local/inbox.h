@@ -138,10 +138,14 @@ struct Copy {
   static constexpr std::size_t few_pieces = 8;
   std::atomic<std::uint64_t> sequence{0};  // odd while a copy is announced
   std::atomic<std::uint32_t> thread{0};    // the number of the thread that makes it
-  std::atomic<std::uint32_t> revoked{0};   // by the owner: not 0 after it has emptied the list
+  // Counts for the owner's threads how often they have begun to empty the list (begins_revocation),
+  // and have done so (ends_revocation).
+  std::atomic<std::uint64_t> revocations{0};
   // The owner's memory. The kernel reads this list, or the longer one, when the copy begins.
   std::array<iovec, few_pieces> pieces{};
 };
+inline constexpr std::uint64_t begins_revocation = std::uint64_t{1} << 32;
+inline constexpr std::uint64_t ends_revocation = 1;
 using CopyPieces = std::array<iovec, Copy::most_pieces>;
 
 // When the owner wants to be woken by a message.

@@ -9,7 +9,7 @@ namespace weft::device {
 namespace {
 
 // Also identifies the layout of inbox, bells and grants, which depends on the size of an address.
-constexpr std::uint32_t offer_magic = 0x57464C00 + (9 << 4) + sizeof(void*);
+constexpr std::uint32_t offer_magic = 0x57464C00 + (10 << 4) + sizeof(void*);
 constexpr std::byte ready{2};
 // Inbox, grants, counts; then the program's memory and its bell, if there are any.
 constexpr std::size_t memory_at = 3;

@@ -27,6 +27,12 @@ std::size_t bytes_before_last_line(const void* at, std::size_t bytes) {
   return bytes > last ? bytes - last : 0;
 }
 
+constexpr unsigned pause_us = 100;
+
+bool revocation_under_way(std::uint64_t revocations) {
+  return static_cast<std::uint32_t>(revocations >> 32) != static_cast<std::uint32_t>(revocations);
+}
+
 thread_local std::uint32_t thread_number = 0;  // 0: not known yet
 
 // The kernel's number of this thread.
@@ -130,9 +136,17 @@ int RemoteCopy::copy(Purpose purpose, const Lists& lists) {
   }
 }
 
-// EAGAIN: the peer has revoked the copy.
-int RemoteCopy::explain_fault(unsigned attempt) {
-  if (peer_.copy.revoked.exchange(0) != 0 && attempt < most_attempts) return EAGAIN;
+// EAGAIN: the peer has revoked the copy. `revocations_before`: as of before the list was written. A
+// revocation that had begun by then may have emptied what was written since.
+int RemoteCopy::explain_fault(std::uint64_t revocations_before, unsigned attempt) {
+  const bool under_way = revocation_under_way(revocations_before);
+  const bool revoked =
+      under_way || peer_.copy.revocations.load(std::memory_order_seq_cst) != revocations_before;
+  if (revoked && attempt < most_attempts) {
+    // The thread that revokes may stand still as well.
+    if (under_way) sys::sleep_us(pause_us);
+    return EAGAIN;
+  }
   const int failed = process_.check_mark();
   return failed == 0 ? EFAULT : failed;
 }
@@ -143,7 +157,6 @@ namespace {
 
 // Longer than nearly every copy; then the peer may be stopped.
 constexpr std::uint64_t revoke_after_ns = 1'000'000;
-constexpr unsigned pause_us = 100;
 
 // Only the sizes change, one by one: each piece that the kernel reads is the whole one or empty.
 // The last one first, and so the mark of the process last: the kernel fills the pieces one after
@@ -156,9 +169,10 @@ void empty_list(std::span<iovec> pieces) {
 
 // Which of the two lists the peer uses is its own choice.
 void revoke(inbox::Inbox& own) {
-  own.copy.revoked.store(1, std::memory_order_seq_cst);
+  own.copy.revocations.fetch_add(inbox::begins_revocation, std::memory_order_seq_cst);
   empty_list(own.copy.pieces);
   empty_list(own.copy_pieces);
+  own.copy.revocations.fetch_add(inbox::ends_revocation, std::memory_order_seq_cst);
 }
 
 }  // namespace

@@ -55,6 +55,7 @@ class RemoteCopy {
     for (unsigned attempt = 0; true;) {
       mark_ = process_.mark().number;
       Lists lists(mark_, process_.mark().address);
+      const std::uint64_t revocations = peer_.copy.revocations.load(std::memory_order_seq_cst);
       if (!prepare(purpose, ours, theirs, lists)) break;
       int failed = EACCES;
       announce();
@@ -62,7 +63,7 @@ class RemoteCopy {
         failed = copy(purpose, lists);
       }
       end_announcement();
-      if (failed == EFAULT) failed = explain_fault(++attempt);
+      if (failed == EFAULT) failed = explain_fault(revocations, ++attempt);
       if (failed == EAGAIN) continue;
       if (failed != 0) return failed;
       ours.skip(lists.bytes);
@@ -116,7 +117,7 @@ class RemoteCopy {
   [[nodiscard]] bool prepare(Purpose purpose, Pieces ours, Pieces theirs, Lists& lists);
   [[nodiscard]] iovec* shared_list(const Lists& lists) const;
   [[nodiscard]] int copy(Purpose purpose, const Lists& lists);
-  [[nodiscard]] int explain_fault(unsigned attempt);
+  [[nodiscard]] int explain_fault(std::uint64_t revocations_before, unsigned attempt);
 
   inbox::Inbox& peer_;
   const PeerProcess& process_;

@@ -27,6 +27,9 @@
 namespace weft::device {
 namespace {
 
+using inbox::begins_revocation;
+using inbox::ends_revocation;
+
 // The lists of the last copy that was made by one of the calls below.
 struct Recorded {
   std::vector<std::size_t> sizes_here;
@@ -302,12 +305,29 @@ TEST_F(Child, EndlessRevocationEnds) {
   int calls = 0;
   const auto revoked = [&] {
     ++calls;
-    inbox_.inbox.copy.revoked = 1;
+    inbox_.inbox.copy.revocations += begins_revocation + ends_revocation;
     inbox_.inbox.copy.pieces[1].iov_len = 0;
     return true;
   };
   EXPECT_EQ(copy_->run(RemoteCopy::Purpose::write, {&here, 1}, {&there, 1}, revoked), EFAULT);
   EXPECT_GT(calls, 10);
+}
+
+// The peer's thread stands still while it empties the list, which is written anew meanwhile.
+TEST_F(Child, ASlowRevocationEndsMoreThanOneAttempt) {
+  fill(here_.data(), 3);
+  const iovec here{here_.data(), 100};
+  const iovec there{child_, 100};
+  int calls = 0;
+  const auto revoked_slowly = [&] {
+    std::atomic<std::uint64_t>& revocations = inbox_.inbox.copy.revocations;
+    if (++calls == 1) revocations += begins_revocation;
+    if (calls == 3) revocations += ends_revocation;
+    if (calls <= 3) inbox_.inbox.copy.pieces[1].iov_len = 0;
+    return true;
+  };
+  ASSERT_EQ(copy_->run(RemoteCopy::Purpose::write, {&here, 1}, {&there, 1}, revoked_slowly), 0);
+  EXPECT_EQ(calls, 4);
 }
 
 // A list of few pieces lies in another place than a longer one.
@@ -325,7 +345,7 @@ TEST_F(Child, ARevokedCopyStartsAnew) {
     int calls = 0;
     const auto revoked_once = [&] {
       if (++calls > 1) return true;
-      inbox_.inbox.copy.revoked = 1;
+      inbox_.inbox.copy.revocations += begins_revocation + ends_revocation;
       for (iovec& piece : inbox_.inbox.copy.pieces) piece.iov_len = 0;
       for (iovec& piece : inbox_.inbox.copy_pieces) piece.iov_len = 0;
       return true;
@@ -368,7 +388,7 @@ TEST_F(Child, ManyCopiesThatDoNotEndShareOneWait) {
     stuck.inbox.copy.thread = static_cast<std::uint32_t>(sys::thread_id());
     stuck.inbox.copy.sequence = 1;
     await_copy(stuck.inbox, peer);
-    EXPECT_EQ(stuck.inbox.copy.revoked, 1U);
+    EXPECT_EQ(stuck.inbox.copy.revocations, begins_revocation + ends_revocation);
   }
 }
 
