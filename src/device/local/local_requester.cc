@@ -282,7 +282,8 @@ void LocalRequester::receive_found() {
 bool LocalRequester::room_for(std::size_t payload_bytes) {
   awaits_room_ = false;
   if (connection_.has_room(payload_bytes)) return true;
-  connection_.peer().wants_room.store(1, std::memory_order_seq_cst);
+  connection_.peer().wants_room.store(1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // the look must not come first
   awaits_room_ = !connection_.has_room(payload_bytes);
   return !awaits_room_;
 }

@@ -88,7 +88,8 @@ void LocalRequester::watch_oldest() {
   // The program may sleep until the completion comes: the peer wakes this end when it has taken
   // messages. Asked for first, and then looked again.
   if (!under_way_.empty() && (watches_taking_ || parts_.completions.awaited())) {
-    peer.wants_room.store(1, std::memory_order_seq_cst);
+    peer.wants_room.store(1, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // the look must not come first
     retire_taken();
   }
   const std::uint64_t starving = peer.receives.starving.load(std::memory_order_acquire);

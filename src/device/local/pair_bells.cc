@@ -21,7 +21,9 @@ bool PairMailWriter::put(PairMail& mail, Bytes header, Bytes frame) {
 
 std::optional<std::vector<std::byte>> PairMailReader::take(PairMail& mail) {
   const PairMail::Place& place = mail.ring[taken_ % PairMail::places];
-  if (place.stamp.load(std::memory_order_acquire) != taken_ + 1) return std::nullopt;
+  // Sequentially consistent, as the flag that the reader has cleared before: see
+  // ProcessPair::take_new().
+  if (place.stamp.load(std::memory_order_seq_cst) != taken_ + 1) return std::nullopt;
   const std::uint32_t bytes = place.bytes;
   std::vector<std::byte> message;
   if (bytes <= PairMail::most_bytes) {
