@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/fault_handler.h"
 #include "device/queue_pair/observed_stream_carrier.h"
 #include "device/queue_pair/requests.h"
 
@@ -14,7 +15,7 @@ namespace {
 
 using iwarp::EndReason;
 
-// Polls without a progress thread for each look at the channel.
+// Polls for each look at more than shared memory.
 constexpr unsigned look_every = 64;
 
 // The end that the peer has reported, as this end sees it. Over TCP, the end whose memory or
@@ -255,11 +256,9 @@ void LocalCarrier::drive(Occasion occasion, QueuePairLock& lock) {
 // Nearly all polls of a receiver that waits: a look at its inbox is all that they cost.
 bool LocalCarrier::poll_promptly(DirectPoll* poll, const QueuePairLock& /*lock*/) {
   if (!settled() || !link_->requester.idle()) return false;
-  // Without a progress thread only drive() notices a peer that was killed, now and then.
-  if (driver_.engine.mode() == ProgressMode::manual) {
-    if ((polls_ + 1) % look_every == 0) return false;
-    ++polls_;
-  }
+  // Now and then drive() looks at more than the inbox.
+  if ((polls_ + 1) % look_every == 0) return false;
+  ++polls_;
   gathering_.polled();
   if (link_->connection.reader().is_empty()) return true;
   return poll && link_->responder.take_promptly(*poll);
@@ -270,11 +269,13 @@ void LocalCarrier::take_in(Occasion occasion) {
   if (end_.reason != EndReason::none) return;
   if (occasion == Occasion::deadline) alarm_ns_ = UINT64_MAX;
   if (!confirmed_) look_for_peer();
-  // Without a progress thread only this notices a peer that was killed.
-  const bool alone = driver_.engine.mode() == ProgressMode::manual && ++polls_ % look_every == 0;
+  const bool polled = occasion == Occasion::polled;
+  const bool looks = ++polls_ % look_every == 0;
+  // To read the clock for each message would cost a twentieth of a round trip.
+  if (!polled || looks) recheck_faults(sys::tick_ns());
   // Polling looks at shared memory only. The channel, which costs a system call, is the progress
-  // thread's.
-  if (occasion == Occasion::polled && !alone) return drain();
+  // thread's; where there is none, only this notices a peer that was killed.
+  if (polled && !(looks && driver_.engine.mode() == ProgressMode::manual)) return drain();
   read_channel();
   drain();
   arm_again();
