@@ -338,8 +338,10 @@ void StreamCarrier::send_available(bool keep_end) {
       return;
     }
     if (sent < 0) {
-      // The peer has closed the stream; its Terminate, if it sent one, is still to be read.
-      receive_available();
+      // The peer has closed the stream. Its last messages, and its Terminate if it sent one, are
+      // still to be read.
+      while (!connection_.ended() && receive_available() > 0) {
+      }
       if (!connection_.ended()) lose_stream(static_cast<int>(-sent));
       return;
     }
