@@ -40,16 +40,16 @@ int DatagramSpace::bind(sockaddr_storage& tcp_address) {
 int DatagramSpace::listen(std::size_t backlog) {
   state_.stage = Stage::listening;
   port_->listen(backlog, [weak = state_.owner(), this](const ServicePort::Request& request) {
-    if (const auto owner = weak.lock()) on_request(request);
+    const auto owner = weak.lock();
+    return owner && on_request(request);
   });
   return 0;
 }
 
-// Makes the id of a request. It answers by the port of the listener, which it keeps open until
-// then.
-void DatagramSpace::on_request(const ServicePort::Request& request) {
+// Makes the id of a request. It answers by the port of the listener, which stays open until then.
+bool DatagramSpace::on_request(const ServicePort::Request& request) {
   const std::lock_guard lock(state_.mutex);
-  if (state_.stage != Stage::listening) return;
+  if (state_.stage != Stage::listening) return false;
   auto state = state_.make_request(request.route.destination, request.route.source);
   auto space = std::make_unique<DatagramSpace>(*state);
   space->port_ = port_;
@@ -59,6 +59,7 @@ void DatagramSpace::on_request(const ServicePort::Request& request) {
   auto event = state_.make_event(RDMA_CM_EVENT_CONNECT_REQUEST);
   event->set_private_data(request.private_data);
   state_.push_request(std::move(event), made);
+  return true;
 }
 
 // A place in the backlog is free again, as with TCP and with the kernel's rdma_cm.

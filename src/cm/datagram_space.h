@@ -27,7 +27,7 @@ class DatagramSpace final : public PortSpace {
   void abandon_after_fork() override;
 
  private:
-  void on_request(const ServicePort::Request& request);
+  bool on_request(const ServicePort::Request& request);
   void on_answer(const std::optional<ServicePort::Answer>& answer);
 
   IdState& state_;

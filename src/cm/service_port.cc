@@ -49,14 +49,20 @@ int ServicePort::open(device::Device& device, const Plan& plan,
   return failed;
 }
 
-// The socket is closed without the lock: its close() waits for a callback that may want the lock.
 void ServicePort::close() {
-  {
-    const std::lock_guard lock(mutex_);
-    closed_ = true;
-    requested_ = nullptr;
-    question_.reset();
-  }
+  std::unique_lock lock(mutex_);
+  closing_ = true;
+  requested_ = nullptr;
+  question_.reset();
+  close_socket_if_done(lock);
+}
+
+// Peers take answers from this port only. The socket is closed without the lock: its close() waits
+// for a callback that may want the lock.
+void ServicePort::close_socket_if_done(std::unique_lock<std::mutex>& lock) {
+  if (!closing_ || closed_ || replies_.size() > answered_.size()) return;
+  closed_ = true;
+  lock.unlock();
   socket_->close();
 }
 
@@ -85,17 +91,17 @@ void ServicePort::on_request(const DatagramRoute& route, const ServiceQuery& que
   const Request request{
       route, query.identification, {query.private_data.begin(), query.private_data.end()}};
   std::unique_lock lock(mutex_);
-  // The peer takes this answer as final only after a while: see on_reply().
-  if (!requested_) {
-    return send_back(route, bytes_of({.kind = ServiceQuery::Kind::reply,
-                                      .status = Status::unsupported,
-                                      .identification = query.identification}));
-  }
   const auto known = replies_.find(key_of(request));
   if (known != replies_.end()) {
     // Repeated: either the answer was lost, or the program has not answered yet.
     if (!known->second.empty()) send_back(route, known->second);
     return;
+  }
+  // The peer takes this answer as final only after a while: see on_reply().
+  if (!requested_) {
+    return send_back(route, bytes_of({.kind = ServiceQuery::Kind::reply,
+                                      .status = Status::unsupported,
+                                      .identification = query.identification}));
   }
   if (waiting_ >= max_waiting_) return;
   ++waiting_;
@@ -103,7 +109,12 @@ void ServicePort::on_request(const DatagramRoute& route, const ServiceQuery& que
   replies_[key_of(request)] = {};
   const Requested requested = requested_;
   lock.unlock();
-  requested(request);
+  if (requested(request)) return;
+  lock.lock();
+  --waiting_;
+  replies_.erase(key_of(request));
+  // close() waits for callbacks, and this is one.
+  device_.engine().call_at(device::sys::now_ns(), shared_from_this());
 }
 
 void ServicePort::end_wait() {
@@ -113,7 +124,7 @@ void ServicePort::end_wait() {
 
 // A request that was answered already, or whose answer is forgotten, is left alone.
 void ServicePort::reply(const Request& request, const Answer& answer) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const auto waiting = replies_.find(key_of(request));
   if (waiting == replies_.end() || !waiting->second.empty()) return;
   waiting->second = bytes_of({.kind = ServiceQuery::Kind::reply,
@@ -125,6 +136,7 @@ void ServicePort::reply(const Request& request, const Answer& answer) {
   send_back(request.route, waiting->second);
   answered_.push_back(waiting->first);
   forget_old_replies();
+  close_socket_if_done(lock);
 }
 
 void ServicePort::forget_old_replies() {
@@ -149,7 +161,7 @@ void ServicePort::ask(const DatagramRoute& route, unsigned interface_index, Byte
   const std::uint64_t now_ns = device::sys::now_ns();
   {
     const std::lock_guard lock(mutex_);
-    if (closed_) return;
+    if (closing_) return;
     question_ = Question{.route = route,
                          .interface_index = interface_index,
                          .packet = bytes_of({.kind = ServiceQuery::Kind::request,
@@ -167,7 +179,7 @@ void ServicePort::ask(const DatagramRoute& route, unsigned interface_index, Byte
 // Also sends the first packet.
 void ServicePort::on_deadline() {
   std::unique_lock lock(mutex_);
-  if (!question_) return;
+  if (!question_) return close_socket_if_done(lock);
   const std::uint64_t now_ns = device::sys::now_ns();
   if (now_ns >= question_->end_ns) {
     const Answered answered = std::move(question_->answered);

@@ -35,8 +35,9 @@ class ServicePort final : public device::Pollable,
     std::uint32_t queue_key = 0;
     std::vector<std::byte> private_data{};
   };
-  // Both are called without any lock of this object. No answer means that the time is over.
-  using Requested = std::function<void(const Request&)>;
+  // Both are called without any lock of this object. False: nobody takes the request any more. No
+  // answer means that the time is over.
+  using Requested = std::function<bool(const Request&)>;
   using Answered = std::function<void(const std::optional<Answer>&)>;
 
   struct Plan {
@@ -60,7 +61,8 @@ class ServicePort final : public device::Pollable,
   // Sends a request, and repeats it until there is an answer or `timeout_ns` is over.
   void ask(const device::DatagramRoute& route, unsigned interface_index, Bytes private_data,
            std::uint64_t timeout_ns, Answered answered);
-  // When this returns, nothing is called any more. Must not be called from one of the callbacks.
+  // When this returns, nothing is called any more. The port stays bound until all requests that
+  // were reported are answered. Must not be called from one of the callbacks.
   void close();
   void abandon_after_fork() { socket_->abandon_after_fork(); }
 
@@ -88,11 +90,13 @@ class ServicePort final : public device::Pollable,
   void on_reply(const device::DatagramRoute& route, const wire::ServiceQuery& query);
   void send_back(const device::DatagramRoute& route, Bytes packet);
   void forget_old_replies();
+  void close_socket_if_done(std::unique_lock<std::mutex>& lock);
 
   device::Device& device_;
   std::shared_ptr<device::DatagramSocket> socket_;
   std::mutex mutex_;
-  bool closed_ = false;
+  bool closing_ = false;  // close() was called
+  bool closed_ = false;   // the socket is closed
   Requested requested_;
   std::size_t max_waiting_ = 0;
   std::size_t waiting_ = 0;

@@ -205,6 +205,37 @@ TEST_F(Datagrams, ADestroyedRequestIsRejected) {
   for (rdma_cm_id* id : {asker, service}) destroy(id);
 }
 
+// A server for one client destroys its listener first. Repetitions of the request find the port
+// open, and after the answer it is free.
+TEST_F(Datagrams, ARequestOutlivesItsListener) {
+  for (const bool accepts : {true, false}) {
+    rdma_cm_id* service = make_service();
+    const std::uint16_t port = ntohs(Manager::get_src_port(service));
+    rdma_cm_id* asker = make_asker(port);
+    ask(asker, "who?");
+    rdma_cm_id* server = nullptr;
+    {
+      const auto request = expect(passive_, RDMA_CM_EVENT_CONNECT_REQUEST);
+      ASSERT_TRUE(request);
+      server = request->id;
+    }
+    destroy(service);
+    make_datagram_queue_pair(server);
+    rdma_conn_param parameters{};
+    if (accepts) {
+      EXPECT_EQ(manager_->accept(server, &parameters), 0) << strerror(errno);
+      expect(active_, RDMA_CM_EVENT_ESTABLISHED);
+    } else {
+      EXPECT_EQ(manager_->reject(server, nullptr, 0), 0) << strerror(errno);
+      expect(active_, RDMA_CM_EVENT_UNREACHABLE, 2);
+    }
+    rdma_cm_id* next = make(passive_);
+    auto same = ipv4("127.0.0.1", port);
+    EXPECT_EQ(manager_->bind_addr(next, reinterpret_cast<sockaddr*>(&same)), 0) << strerror(errno);
+    for (rdma_cm_id* id : {next, server, asker}) destroy(id);
+  }
+}
+
 TEST_F(Datagrams, PortsAreThoseOfUdp) {
   // Another program of this machine may hold the number in TCP, so several numbers are tried.
   bool bound = false;
