@@ -66,6 +66,8 @@ int take_parameters(const rdma_cm_id& id, const rdma_conn_param* given, ConnectP
                         wanted.initiator_depth);
   }
   wanted.qp_num = given->qp_num;
+  // Of three bits.
+  wanted.retries = std::min<std::uint8_t>(given->retry_count, 7);
   wanted.rnr_retries = std::min(given->rnr_retry_count, iwarp::rnr_retry_infinite);
   if (failed != 0) return failed;
   return take_private_data(given->private_data, given->private_data_len, wanted.private_data);
@@ -160,6 +162,7 @@ int Manager::accept(rdma_cm_id* id, rdma_conn_param* parameters) {
   wanted.responder_resources = std::min(wanted.responder_resources, max_read_depth(*id));
   wanted.initiator_depth = std::min(wanted.initiator_depth, max_read_depth(*id));
   if (const int failed = take_parameters(*id, parameters, wanted)) return answer(failed);
+  wanted.retries = ConnectParameters{}.retries;  // rdma_accept(3): ignored
   if (const int failed = identifier.accept(std::move(wanted))) return answer(failed);
   // An accepted request for datagrams causes no event on this side.
   return identifier.is_datagram() ? 0 : complete(id);

@@ -22,6 +22,7 @@ struct ConnectParameters {
   std::uint16_t responder_resources = 0;
   std::uint16_t initiator_depth = 0;
   std::uint8_t rnr_retries = iwarp::rnr_retry_infinite;  // of the peer's Sends
+  std::uint8_t retries = 7;                              // of a silent peer
   std::uint32_t qp_num = 0;                              // used where the id has no queue pair
   std::vector<std::byte> private_data;
 };

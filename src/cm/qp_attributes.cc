@@ -144,6 +144,20 @@ int qp_attributes(IdState& state, ibv_qp_attr& attributes, int& mask) {
   return 0;
 }
 
+// The depths stay those of the whole device until the handshake is over.
+ibv_qp_attr connection_attributes(IdState& state, const ConnectParameters& parameters, int& mask) {
+  ibv_qp_attr attributes{};
+  const bool complete = state.handle.id.qp && state.registry->context()->device().is_roce();
+  if (complete) {
+    set_receive_attributes(state, attributes, mask);
+    set_send_attributes(state, attributes, mask);
+  }
+  attributes.timeout = state.ack_timeout;
+  attributes.retry_cnt = parameters.retries;
+  mask = (mask | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT) & ~IBV_QP_DEST_QPN;
+  return attributes;
+}
+
 void set_address_vector(const IdState& state, ibv_ah_attr& vector, const ibv_gid& destination) {
   vector = {};
   vector.is_global = 1;

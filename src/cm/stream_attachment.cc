@@ -5,6 +5,7 @@
 
 #include "cm/depths.h"
 #include "cm/identifier.h"
+#include "cm/qp_attributes.h"
 #include "device/addresses.h"
 #include "device/limits.h"
 
@@ -20,15 +21,17 @@ int StreamAttachment::find_queue_pair(std::uint32_t number,
   // iWARP has no numbers. InfiniBand's have 24 bits, and some have a meaning of their own.
   const bool possible = number > 1 && number < 0xFF'FFFF;
   bare_ = !found && possible && state_.registry->context()->device().is_roce();
-  if (!found) return bare_ ? 0 : EINVAL;
-  // RDMA_OPTION_ID_ACK_TIMEOUT: ibv_query_qp(3) reports it.
-  found->set_timeout(state_.ack_timeout);
-  return 0;
+  return found || bare_ ? 0 : EINVAL;
 }
 
 void StreamAttachment::request(const ConnectParameters& parameters) {
   state_.requested_ord = parameters.initiator_depth;
   rnr_retries_ = parameters.rnr_retries;
+  const auto queue_pair = queue_pair_.lock();
+  if (!queue_pair) return;
+  int mask = 0;
+  const ibv_qp_attr attributes = connection_attributes(state_, parameters, mask);
+  queue_pair->take_attributes(attributes, mask);
 }
 
 void StreamAttachment::push_connected(rdma_cm_event_type type, Bytes private_data, bool reply) {

@@ -33,7 +33,7 @@ class StreamAttachment final : public device::ConnectionObserver {
   [[nodiscard]] bool is_bare() const { return bare_; }
   // Null where the program has destroyed it, or no queue pair is known yet.
   [[nodiscard]] std::shared_ptr<device::QueuePair> queue_pair() const { return queue_pair_.lock(); }
-  // Remembers what the program asked for, until the stream begins.
+  // Remembers what the program asked for, until the stream begins. After use().
   void request(const ConnectParameters& parameters);
 
   void set_negotiated(const iwarp::Negotiated& negotiated) { negotiated_ = negotiated; }

@@ -397,15 +397,26 @@ TEST_F(WithoutQueuePairs, AQueuePairReachesNothing) {
 }
 
 // A peer's host that does not answer for a while is waited for as on adapters, also in the
-// personality iwarp, where no program sets these attributes.
-TEST_F(Connect, QueuePairsHaveTheRetriesOfInitQpAttr) {
-  Pair pair = connect_pair();
+// personality iwarp, where no program sets these attributes. rdma_accept(3) ignores retry_count.
+TEST_F(Connect, QueuePairsHaveTheAttributesOfTheConnection) {
+  rdma_conn_param parameters{};
+  parameters.retry_count = 5;
+  parameters.initiator_depth = 3;
+  Pair pair = connect_pair(parameters, parameters);
   for (rdma_cm_id* id : {pair.client, pair.server}) {
     ibv_qp_attr attributes{};
     ibv_qp_init_attr initial{};
     device::QueuePair::of(id->qp)->query(attributes, initial);
     EXPECT_EQ(attributes.timeout, 18);
-    EXPECT_EQ(attributes.retry_cnt, 7);
+    EXPECT_EQ(attributes.retry_cnt, id == pair.client ? 5 : 7);
+    if (!device_->is_roce()) continue;
+    EXPECT_EQ(attributes.max_rd_atomic, 3);
+    EXPECT_GE(attributes.path_mtu, IBV_MTU_1024);
+    EXPECT_EQ(attributes.rnr_retry, 7);
+    EXPECT_EQ(attributes.ah_attr.is_global, 1);
+    EXPECT_EQ(std::memcmp(attributes.ah_attr.grh.dgid.raw, id->route.addr.addr.ibaddr.dgid.raw,
+                          sizeof(ibv_gid)),
+              0);
   }
   destroy(pair);
 }

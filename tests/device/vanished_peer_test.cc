@@ -95,7 +95,10 @@ TEST_F(VanishedPeer, SilenceBeforeTheRequestDoesNotCount) {
   connect();
   auto local = client_.buffer(64);
   auto remote = server_.buffer(64);
-  client_.queue_pair->set_timeout(17);  // with its retries: 4.3 s
+  ibv_qp_attr attributes{};
+  attributes.timeout = 17;
+  attributes.retry_cnt = 7;  // 4.3 s
+  client_.queue_pair->take_attributes(attributes, IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT);
   await_tcp([](const tcp_info& info) { return info.tcpi_last_ack_recv > 4300; });
   vanish();
   ASSERT_EQ(client_.write(1, {local->sge(0, 64)}, remote->address(), remote->rkey()), 0);

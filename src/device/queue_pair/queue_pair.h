@@ -70,8 +70,8 @@ class QueuePair final : public Pollable,
   int post_all(const ibv_send_wr& first);
   // ibv_bind_mw(3), of a window of type 1.
   int bind_window(MemoryWindow& window, ibv_mw_bind& bind);
-  // The local ACK timeout of rdma_cm; a silent peer is asked 8 times. query() reports both.
-  void set_timeout(std::uint8_t timeout);
+  // Those of a connection that no program makes by modify(), for query(). The state stays as it is.
+  void take_attributes(const ibv_qp_attr& attributes, int mask);
   // Ends the connection if there is one, and takes the queue pair out of every list. Afterwards
   // only calls that are under way still hold it.
   void destroy();

@@ -141,12 +141,9 @@ void QueuePair::apply(const ibv_qp_attr& given, int mask) {
   if (mask & IBV_QP_MAX_DEST_RD_ATOMIC) attributes.max_dest_rd_atomic = given.max_dest_rd_atomic;
 }
 
-// As rdma_init_qp_attr(3) has it, for queue pairs that no program takes to RTS by itself.
-void QueuePair::set_timeout(std::uint8_t timeout) {
-  constexpr std::uint8_t most_retries = 7;
+void QueuePair::take_attributes(const ibv_qp_attr& attributes, int mask) {
   const QueuePairLock lock(mutex_);
-  parts_.attributes.timeout = timeout;
-  parts_.attributes.retry_cnt = most_retries;
+  apply(attributes, mask);
 }
 
 // RTR, and not RTS, begins the search: a queue pair receives and answers reads from RTR on, and
