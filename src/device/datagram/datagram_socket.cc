@@ -102,10 +102,10 @@ std::size_t DatagramSocket::send_now(std::span<const OutgoingDatagram> datagrams
 // EPOLLOUT is watched only while a queue pair waits: a writable socket would wake the progress
 // thread all the time.
 void DatagramSocket::await_room(std::weak_ptr<DatagramReceiver> waiting) {
-  {
-    const std::lock_guard lock(waiting_mutex_);
-    waiting_.push_back(std::move(waiting));
-  }
+  // With the lock: room_available() must not end the watch in between, and then find nobody for
+  // whom to end it again.
+  const std::lock_guard lock(waiting_mutex_);
+  waiting_.push_back(std::move(waiting));
   engine_.change(token_, EPOLLIN | EPOLLOUT);
 }
 
