@@ -11,6 +11,7 @@
 #include "interpose/data.h"
 #include "interpose/export.h"
 #include "interpose/kernel_connection.h"
+#include "interpose/kernel_transfer.h"
 #include "interpose/passed_descriptors.h"
 #include "interpose/table.h"
 
@@ -257,11 +258,7 @@ WEFT_INTERPOSED ssize_t sendfile(int to, int from, off_t* at, size_t bytes) {
 WEFT_INTERPOSED ssize_t splice(int from, off64_t* from_at, int to, off64_t* to_at, size_t bytes,
                                unsigned flags) {
   for (const int fd : {from, to}) {
-    let_key_go(fd);
-    const auto socket = find_stream(fd);
-    if (socket && !guarded([&] { return socket->start_relay() ? 1 : 0; })) {
-      return fail_with(ENOTCONN);
-    }
+    if (!relay_for_kernel(fd)) return -1;
   }
   return next::splice(from, from_at, to, to_at, bytes, flags);
 }

@@ -15,6 +15,7 @@
 #include "interpose/data.h"
 #include "interpose/export.h"
 #include "interpose/kernel_connection.h"
+#include "interpose/kernel_transfer.h"
 #include "interpose/process.h"
 #include "interpose/table.h"
 
@@ -48,17 +49,6 @@ bool keep_file(int fd) {
 bool concerns_flags_only(int command, void* argument) {
   if (command == F_SETFL) return (reinterpret_cast<std::intptr_t>(argument) & O_ASYNC) == 0;
   return command == F_GETFD || command == F_SETFD || command == F_GETFL;
-}
-
-// Lets the kernel carry the bytes of `fd` from now on. False with ENOTCONN for a socket that is not
-// connected.
-bool relay_for_kernel(int fd) {
-  let_key_go(fd);
-  const auto socket = find_stream(fd);
-  if (!socket) return true;
-  if (guarded([&] { return socket->start_relay() ? 1 : 0; }) == 1) return true;
-  errno = ENOTCONN;
-  return false;
 }
 
 // Enters a duplicate of `from` in the table, or removes a stale entry for its number.

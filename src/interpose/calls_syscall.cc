@@ -1,7 +1,7 @@
 // The replacement of syscall(2), by which some programs close and duplicate descriptors: libuv, and
 // with it Node.js, closes all of its own so. What this library knows of the number must end with
 // it, because the next file gets it. Others make processes so, to which connections have to be
-// handed over.
+// handed over, or use io_uring and AIO without a library for them.
 #include <sched.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -12,6 +12,7 @@
 #include <cstdarg>
 
 #include "base/own_descriptors.h"
+#include "interpose/asynchronous.h"
 #include "interpose/data.h"
 #include "interpose/export.h"
 #include "interpose/kernel_connection.h"
@@ -83,6 +84,11 @@ WEFT_INTERPOSED long syscall(long number, ...) noexcept {
 #endif
     case SYS_dup3:
       return dup3(static_cast<int>(a), static_cast<int>(b), static_cast<int>(c));
+    case SYS_io_uring_setup:
+      return refuse_ring();
+    case SYS_io_submit:
+      if (!prepare_kernel_aio(b, reinterpret_cast<void* const*>(c))) return -1;
+      break;
     case SYS_clone:
       if (!has_memory_of_its_own(a) || !owns_table()) break;
       if (a == SIGCHLD) return fork();

@@ -20,6 +20,7 @@ import harness
 # Each adds its tests to cases.CASES.
 import accepting  # noqa: F401
 import bad_input  # noqa: F401
+import bypasses  # noqa: F401
 import captures  # noqa: F401
 import ceph  # noqa: F401
 import check  # noqa: F401

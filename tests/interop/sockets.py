@@ -37,18 +37,22 @@ def random_file(stage, name, size):
     return path
 
 
-@cases.case("sockets.calls")
-def same_calls(stage):
+def prints_the_same(stage, *program):
     """Every line that the program prints with the kernel's sockets, it prints with streams."""
-    program = harness.companion("socket_calls")
-    plain = stage.plain("kernel", program)
+    plain = stage.plain("kernel", *program)
     plain.finish()
-    ours = stage.start("streams", program, options=OURS)
+    ours = stage.start("streams", *program, options=OURS)
     ours.finish()
     need("all done" in plain.lines, "the program did not reach its end")
     for wanted, found in zip(plain.lines, said_by(ours)):
         need(wanted == found, f"the kernel's sockets: {wanted!r}, ours: {found!r}")
     need(len(plain.lines) == len(said_by(ours)), "one of them says more")
+    return ours
+
+
+@cases.case("sockets.calls")
+def same_calls(stage):
+    prints_the_same(stage, harness.companion("socket_calls"))
 
 
 def copy_by_nc(stage, port, sender_options, receiver_options, **how):
