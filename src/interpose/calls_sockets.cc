@@ -22,6 +22,7 @@
 #include "interpose/shared_listener.h"
 #include "interpose/table.h"
 #include "interpose/unfinished_clients.h"
+#include "interpose/unseen_rings.h"
 #include "weft/error.hpp"
 
 using namespace weft::interpose;
@@ -51,7 +52,7 @@ int give_descriptor(AcceptedClient& client, InheritedOptions inherited, int type
     auto made = Socket::accepted(std::move(inherited), std::move(*accepted), type);
     copy_out(made->peer_name(), address, bytes);
     // The files of stdio that exist from the start have these numbers: see fdopen().
-    if (visible.get() <= STDERR_FILENO) (void)made->start_relay();
+    if (visible.get() <= STDERR_FILENO || has_ring()) (void)made->start_relay();
     put(visible.get(), std::move(made));
     return visible.release();
   }

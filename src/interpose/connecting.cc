@@ -14,6 +14,7 @@
 #include "interpose/relay.h"
 #include "interpose/relay_name.h"
 #include "interpose/socket.h"
+#include "interpose/unseen_rings.h"
 #include "weft/error.hpp"
 
 namespace weft::interpose {
@@ -175,6 +176,7 @@ void Socket::start_connecting(const stream::Address& peer) {
   AcceptQueue::before_connect(peer.port);
   stream->start_connecting(peer);
   connect_.blocks = !nonblocking_;
+  connect_.relay = has_ring() ? Relay::wanted : Relay::none;
   {
     const std::scoped_lock lock(mutex_, visible_mutex_);
     if (!visible_.usable()) throw Error(ECONNABORTED, "the socket has failed to connect before");

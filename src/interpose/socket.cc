@@ -117,6 +117,7 @@ void Socket::changed(const stream::Stream::Readiness& now) noexcept {
       resolve_in_background();
       return;
     }
+    if (connect_.relay != Relay::none && relay_in_background()) return;
     phase_ = Phase::connected;
   }
   show(now);

@@ -178,12 +178,15 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   void changed(const stream::Stream::Readiness& now) noexcept override;
 
  private:
+  // Whether a relay begins before the program learns that it is connected.
+  enum class Relay : std::uint8_t { none, wanted, starting };
   // The call of connect(2) that is under way or was the last one.
   struct ConnectAttempt {
     stream::Address peer;               // guarded by mutex_
     std::atomic<bool> blocks{false};    // connect(2) waits, and returns the outcome itself
     std::atomic<bool> reported{false};  // connect(2) has returned 0, or accept(2) made the socket
     std::atomic<int> error{0};          // SO_ERROR
+    std::atomic<Relay> relay{Relay::none};
   };
   // Addresses that can no longer change, for getsockname(2) and getpeername(2).
   struct FixedNames {
@@ -223,6 +226,9 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   // Finds out why the stream failed to connect. In a thread of its own, as it may wait.
   void resolve_failed_connect();
   void resolve_in_background() noexcept;
+  // False if it is to go on as a stream.
+  [[nodiscard]] bool relay_in_background() noexcept;
+  void begin_as_relay();
   void fail_connect(int error);
   bool fall_back_to_tcp(const stream::Address& peer, Descriptor plain);
   [[nodiscard]] int take_error();

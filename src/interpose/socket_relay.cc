@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "interpose/accept_queue.h"
+#include "interpose/process.h"
 #include "interpose/relay.h"
 #include "interpose/relay_name.h"
 #include "interpose/shared_listener.h"
@@ -48,6 +49,36 @@ bool Socket::start_relay() {
   name_relay(relay_fd_, {local, peer});
   relay(std::move(pipe), stream);
   return true;
+}
+
+// Called with the stream's lock held, with which no relay can start, and so no exception may leave.
+bool Socket::relay_in_background() noexcept {
+  if (connect_.relay.exchange(Relay::starting) == Relay::starting) return true;
+  try {
+    const auto self = weak_from_this().lock();
+    if (self) start_thread([self] { self->begin_as_relay(); });
+    return self != nullptr;
+  } catch (const std::exception&) {
+    connect_.relay = Relay::none;
+    return false;
+  }
+}
+
+void Socket::begin_as_relay() {
+  const auto stream = this->stream();
+  if (!stream) return;  // the program has closed the socket meanwhile
+  stream->unwatch(this);
+  connect_.relay = Relay::none;
+  phase_ = Phase::connected;
+  bool relayed = false;
+  try {
+    relayed = start_relay();
+  } catch (const Error&) {
+    // The stream reports why.
+  }
+  if (relayed) return;
+  stream->watch(this);
+  if (descriptors_ <= 0) stream->unwatch(this);  // it was closed before it was watched again
 }
 
 // A file that an epoll set has leaves it here: programs pass such sockets before they wait for

@@ -165,7 +165,9 @@ int VisibleSocket::await_readable() const {
   return next::recv(visible_copy_.get(), &ignored, 1, MSG_PEEK) < 0 ? errno : 0;
 }
 
+// A relay that has started meanwhile has closed the descriptor.
 int VisibleSocket::await_writable(int timeout_ms) const {
+  if (!visible_copy_.valid()) return 0;
   pollfd entry{visible_copy_.get(), POLLOUT, 0};
   const int ready = next::poll(&entry, 1, timeout_ms);
   return ready < 0 ? errno : ready == 0 ? EAGAIN : 0;

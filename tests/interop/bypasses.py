@@ -12,7 +12,7 @@ def _bypasses(interface):
     return case
 
 
-for _interface in ("syscall", "liburing"):
+for _interface in ("syscall", "inline", "liburing"):
     cases.add(f"sockets.io_uring_by_{_interface}", _bypasses(_interface))
 cases.add("sockets.posix_aio", _bypasses("aio"))
 cases.add("sockets.kernel_aio", _bypasses("kernel-aio"))

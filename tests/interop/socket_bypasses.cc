@@ -104,27 +104,41 @@ std::string text_of(long got, const Text& text) {
 }
 
 // Programs that find no io_uring use the calls for sockets.
-void use_ring(Ring& ring, const Pair& pair) {
+void use_ring(Ring& ring, int here, int there) {
   Text text{};
-  say(pair.here, "to the ring");
-  const long got = ring.usable() ? ring.run(IORING_OP_RECV, pair.there, text.data(), text.size())
-                                 : recv(pair.there, text.data(), text.size(), 0);
+  say(here, "to the ring");
+  const long got = ring.usable() ? ring.run(IORING_OP_RECV, there, text.data(), text.size())
+                                 : recv(there, text.data(), text.size(), 0);
   tell("received by the ring", text_of(got, text));
   char answer[] = "from the ring";
-  const long sent = ring.usable() ? ring.run(IORING_OP_SEND, pair.there, answer, sizeof answer - 1)
-                                  : send(pair.there, answer, sizeof answer - 1, 0);
+  const long sent = ring.usable() ? ring.run(IORING_OP_SEND, there, answer, sizeof answer - 1)
+                                  : send(there, answer, sizeof answer - 1, 0);
   tell("sent by the ring", sent);
-  tell("received from the ring", receive_text(pair.here));
+  tell("received from the ring", receive_text(here));
+}
+
+// The ring has the end that was accepted, the one that has connected, and one whose connect(2) has
+// not waited.
+void use_ring(SystemCall call) {
+  Ring ring(call);
+  const Pair pair;
+  use_ring(ring, pair.here, pair.there);
+  use_ring(ring, pair.there, pair.here);
+  sockaddr_in address{};
+  const int listener = listen_anywhere(address);
+  const int here = connect_to(address, SOCK_NONBLOCK);
+  await(here, POLLOUT);
+  const int there = accept(listener, nullptr, nullptr);
+  use_ring(ring, there, here);
+  for (const int fd : {listener, here, there}) close(fd);
 }
 
 void use_ring_by_library() {
-  Ring ring(call_library);
-  use_ring(ring, Pair());
+  use_ring(call_library);
 }
 
 void use_inline_ring() {
-  Ring ring(call_inline);
-  use_ring(ring, Pair());
+  use_ring(call_inline);
 }
 
 #ifdef WITH_LIBURING
