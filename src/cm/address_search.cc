@@ -3,10 +3,10 @@
 #include <cerrno>
 #include <exception>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "base/simulated_kernel.h"
+#include "base/thread.h"
 #include "cm/addrinfo.h"
 #include "cm/identifier.h"
 #include "cm/newer.h"
@@ -62,7 +62,7 @@ int start_address_search(const std::shared_ptr<Identifier>& owner, const char* n
   // Detached, because the end of the thread is an event of the id, and nothing waits for the thread
   // itself.
   try {
-    std::thread(run).detach();
+    Thread(run, Thread::Stack::of_program).detach();
   } catch (const std::exception&) {
     // pthread_create(3) reports EAGAIN where the system has no room for a thread. The id must allow
     // a later search.

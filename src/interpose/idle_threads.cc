@@ -1,10 +1,9 @@
 #include "interpose/idle_threads.h"
 
-#include <pthread.h>
-
 #include <atomic>
+#include <system_error>
 
-#include "base/blocked_signals.h"
+#include "base/thread.h"
 #include "weft/error.hpp"
 
 namespace weft::interpose {
@@ -50,18 +49,12 @@ void IdleThreads::start(Work work) {
 
 // With mutex_ held. The new thread counts as idle until it has taken its work.
 void IdleThreads::create() {
-  const BlockedSignals inherited;
-  pthread_t thread{};
-  const int failed = pthread_create(
-      &thread, nullptr,
-      [](void* threads) -> void* {
-        static_cast<IdleThreads*>(threads)->run();
-        return nullptr;
-      },
-      this);
-  if (failed != 0) throw Error(failed, "no thread for a socket");
+  try {
+    Thread([this] { run(); }).detach();
+  } catch (const std::system_error& failure) {
+    throw Error(failure.code().value(), "no thread for a socket");
+  }
   ++idle_;
-  pthread_detach(thread);
 }
 
 void IdleThreads::run() {

@@ -9,12 +9,11 @@
 #include <atomic>
 #include <cerrno>
 #include <memory>
-#include <thread>
 
-#include "base/blocked_signals.h"
 #include "base/duration.h"
 #include "base/fork_mark.h"
 #include "base/simulated_kernel.h"
+#include "base/thread.h"
 #include "provider/shared.h"
 #include "weft/deadline.hpp"
 #include "weft/error.hpp"
@@ -97,8 +96,7 @@ StreamThread::StreamThread() : owner_(fork_mark()) {
     kernel->start_thread([this] { run(); });
     return;
   }
-  const BlockedSignals inherited_by_thread;
-  std::thread([this] { run(); }).detach();
+  Thread([this] { run(); }).detach();
 }
 
 StreamThread::Token StreamThread::add(std::weak_ptr<IoHandler> handler) {

@@ -5,10 +5,9 @@
 
 #include <array>
 #include <stdexcept>
-#include <thread>
 
-#include "base/blocked_signals.h"
 #include "base/simulated_kernel.h"
+#include "base/thread.h"
 
 namespace weft::verbs::detail {
 namespace {
@@ -40,8 +39,7 @@ HostLookup::HostLookup(Backend backend, const Address& address) : address_(addre
     looked_up_ = true;
     return;
   }
-  const BlockedSignals blocked;
-  std::thread(look_up).detach();
+  Thread(look_up, Thread::Stack::of_program).detach();
 }
 
 Address HostLookup::take() {
