@@ -255,6 +255,46 @@ def isolated_child(stage):
     need(any("namespaces" in line for line in program.lines), "there is no line that says why")
 
 
+_LIMITS_ITSELF = """
+import os, resource, socket, sys
+limit = 200 << 20
+with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as server:
+    for _ in range(3):
+        connection, _ = server.accept()
+        if os.fork() == 0:
+            for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+                resource.setrlimit(kind, (limit, limit))
+                assert resource.getrlimit(kind) == (limit, limit)
+            memory = bytearray(100 << 20)
+            connection.sendall(b"has memory: " + connection.recv(100))
+            os._exit(0)
+        connection.close()
+        assert os.wait()[1] == 0
+"""
+_ASKS_THRICE = """
+import socket, sys
+for i in range(3):
+    with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as server:
+        server.sendall(b"%d" % i)
+        print(server.recv(100).decode())
+"""
+
+
+@cases.case("sockets.limited_memory")
+def limited_memory(stage):
+    """A server limits the memory of its children to what they need themselves, as vsftpd does."""
+    port = harness.free_port()
+    server = stage.start("server", "python3", "-c", _LIMITS_ITSELF, port,
+                         options=("--sockets=always",))
+    server.await_listening(port)
+    client = stage.start("client", "python3", "-c", _ASKS_THRICE, port,
+                         options=("--sockets=always",))
+    client.finish()
+    server.finish()
+    need(all(f"has memory: {i}" in client.lines for i in range(3)),
+         f"the client says {client.lines}")
+
+
 _STARTS_LATE = """
 import socket, sys
 for port in sys.argv[1:]:
