@@ -1,6 +1,7 @@
 #include "interpose/address.h"
 
 #include <arpa/inet.h>
+#include <limits.h>
 #include <net/if.h>
 #include <netinet/in.h>
 
@@ -69,8 +70,15 @@ void move_port(sockaddr_storage& address, int by) {
 
 }  // namespace
 
+// The order of the checks is that of the kernel.
+void check_name(const sockaddr* address, socklen_t bytes) {
+  if (bytes > sizeof(sockaddr_storage)) throw Error(EINVAL, "the address is too long");
+  if (!address && bytes > 0) throw Error(EFAULT, "no address");
+}
+
 stream::Address to_address(const sockaddr* address, socklen_t bytes, bool connecting) {
-  if (!address || bytes < sizeof(sa_family_t)) throw Error(EINVAL, "no address");
+  check_name(address, bytes);
+  if (bytes < sizeof(sa_family_t)) throw Error(EINVAL, "no address");
   if (address->sa_family == AF_INET && bytes >= sizeof(sockaddr_in)) {
     sockaddr_in known{};
     std::memcpy(&known, address, sizeof known);
@@ -153,6 +161,8 @@ socklen_t size_of(const sockaddr_storage& address) {
 // As getsockname(2) requires: a short buffer cuts the address, and the full size is returned.
 void copy_out(const sockaddr_storage& from, sockaddr* address, socklen_t* bytes) {
   if (!address || !bytes) return;
+  // The length is an int to the kernel.
+  if (*bytes > INT_MAX) throw Error(EINVAL, "a negative length of an address");
   std::memcpy(address, &from, std::min(size_of(from), *bytes));
   *bytes = size_of(from);
 }

@@ -10,8 +10,10 @@
 
 namespace weft::interpose {
 
-// Throws Error(EINVAL) or Error(EAFNOSUPPORT). An IPv4-mapped IPv6 address becomes IPv4. If
-// `connecting`, the unspecified address becomes that of this host.
+// What the kernel checks before it knows the socket. Throws Error(EINVAL) or Error(EFAULT).
+void check_name(const sockaddr* address, socklen_t bytes);
+// Throws Error(EINVAL), Error(EFAULT) or Error(EAFNOSUPPORT). An IPv4-mapped IPv6 address becomes
+// IPv4. If `connecting`, the unspecified address becomes that of this host.
 [[nodiscard]] stream::Address to_address(const sockaddr* address, socklen_t bytes, bool connecting);
 // Parses "192.0.2.1:7174" or "[::1]:7174" into the form that a socket of `family` returns: IPv4 is
 // mapped for an IPv6 socket. Any other text gives empty_address().
@@ -22,7 +24,8 @@ namespace weft::interpose {
 [[nodiscard]] sockaddr_storage address_of(const stream::Address& peer, int family);
 // The unspecified address and port 0.
 [[nodiscard]] sockaddr_storage empty_address(int family);
-// Copies as much as `*bytes` has room for, and sets it to the whole size, as getsockname(2).
+// Copies as much as `*bytes` has room for, and sets it to the whole size, as getsockname(2). No
+// effect without a pointer. Throws Error(EINVAL) for a negative length.
 void copy_out(const sockaddr_storage& from, sockaddr* address, socklen_t* bytes);
 // WEFT_PORT_OFFSET is added to the program's port numbers for kernel sockets.
 [[nodiscard]] std::uint16_t port_offset();

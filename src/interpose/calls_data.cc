@@ -1,5 +1,6 @@
 // Replacements of the functions that receive and send.
 #include <fcntl.h>
+#include <limits.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -42,6 +43,25 @@ void clear_ancillary(msghdr& message, int flags) {
   message.msg_namelen = 0;
   message.msg_controllen = 0;
   message.msg_flags = flags & MSG_CMSG_CLOEXEC;
+}
+
+// readv(2), writev(2) and the like: nothing is done for no bytes, whatever the state of the socket.
+// Another limit than that of recvmsg(2) has another error.
+bool is_valid_count(int count) {
+  return count >= 0 && count <= IOV_MAX;
+}
+bool is_empty(const iovec* pieces, int count) {
+  return std::all_of(pieces, pieces + count, [](const iovec& piece) { return piece.iov_len == 0; });
+}
+ssize_t receive_pieces(Socket& socket, const iovec* pieces, int count, int flags) {
+  if (!is_valid_count(count)) return fail_with(EINVAL);
+  if (is_empty(pieces, count)) return 0;
+  return receive(socket, pieces, static_cast<size_t>(count), flags);
+}
+ssize_t send_pieces(Socket& socket, const iovec* pieces, int count, int flags) {
+  if (!is_valid_count(count)) return fail_with(EINVAL);
+  if (is_empty(pieces, count)) return 0;
+  return send(socket, pieces, static_cast<size_t>(count), flags);
 }
 
 }  // namespace
@@ -100,17 +120,13 @@ WEFT_INTERPOSED int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flag
 
 WEFT_INTERPOSED ssize_t read(int fd, void* into, size_t bytes) {
   return stream_or_kernel<Moves::in>(
-      fd, [&](Socket& socket) { return receive(socket, into, bytes, 0); },
+      fd, [&](Socket& socket) { return bytes == 0 ? ssize_t{0} : receive(socket, into, bytes, 0); },
       [&] { return next::read(fd, into, bytes); });
 }
 
 WEFT_INTERPOSED ssize_t readv(int fd, const iovec* pieces, int count) {
   return stream_or_kernel<Moves::in>(
-      fd,
-      [&](Socket& socket) {
-        if (count < 0) return ssize_t{fail_with(EINVAL)};
-        return receive(socket, pieces, static_cast<size_t>(count), 0);
-      },
+      fd, [&](Socket& socket) { return receive_pieces(socket, pieces, count, 0); },
       [&] { return next::readv(fd, pieces, count); });
 }
 
@@ -129,10 +145,7 @@ WEFT_INTERPOSED ssize_t preadv2(int fd, const iovec* pieces, int count, off_t at
   if (at == -1 && find_stream(fd)) {
     return stream_or_kernel<Moves::in>(
         fd,
-        [&](Socket& socket) {
-          if (count < 0) return ssize_t{fail_with(EINVAL)};
-          return receive(socket, pieces, static_cast<size_t>(count), waiting_of(flags));
-        },
+        [&](Socket& socket) { return receive_pieces(socket, pieces, count, waiting_of(flags)); },
         [&] { return next::preadv2(fd, pieces, count, at, flags); });
   }
   let_key_go(fd);
@@ -151,7 +164,11 @@ WEFT_INTERPOSED ssize_t send(int fd, const void* from, size_t bytes, int flags) 
 WEFT_INTERPOSED ssize_t sendto(int fd, const void* from, size_t bytes, int flags,
                                const sockaddr* address, socklen_t address_bytes) {
   return stream_or_kernel<Moves::out>(
-      fd, [&](Socket& socket) { return send(socket, from, bytes, flags); },
+      fd,
+      [&](Socket& socket) {
+        if (address) check_name(address, address_bytes);
+        return send(socket, from, bytes, flags);
+      },
       [&] { return next::sendto(fd, from, bytes, flags, address, address_bytes); });
 }
 
@@ -187,22 +204,14 @@ WEFT_INTERPOSED ssize_t write(int fd, const void* from, size_t bytes) {
 
 WEFT_INTERPOSED ssize_t writev(int fd, const iovec* pieces, int count) {
   return stream_or_kernel<Moves::out>(
-      fd,
-      [&](Socket& socket) {
-        if (count < 0) return ssize_t{fail_with(EINVAL)};
-        return send(socket, pieces, static_cast<size_t>(count), 0);
-      },
+      fd, [&](Socket& socket) { return send_pieces(socket, pieces, count, 0); },
       [&] { return next::writev(fd, pieces, count); });
 }
 
 WEFT_INTERPOSED ssize_t pwritev2(int fd, const iovec* pieces, int count, off_t at, int flags) {
   if (at == -1 && find_stream(fd)) {
     return stream_or_kernel<Moves::out>(
-        fd,
-        [&](Socket& socket) {
-          if (count < 0) return ssize_t{fail_with(EINVAL)};
-          return send(socket, pieces, static_cast<size_t>(count), waiting_of(flags));
-        },
+        fd, [&](Socket& socket) { return send_pieces(socket, pieces, count, waiting_of(flags)); },
         [&] { return next::pwritev2(fd, pieces, count, at, flags); });
   }
   return next::pwritev2(fd, pieces, count, at, flags);

@@ -1,6 +1,7 @@
 // Replacements of the functions for descriptors of any kind: close, duplicate, flags; and of those
 // that let stdio or another process use a descriptor without calling this library.
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -92,15 +93,16 @@ int fcntl_any(int fd, int command, void* argument) {
 
 int ioctl_stream(Socket& socket, int fd, unsigned long request, void* argument) {
   const auto stream = socket.stream();
-  const bool needs_argument = request == FIONREAD || request == TIOCOUTQ || request == FIONBIO;
-  if (needs_argument && !argument) return fail_with(EFAULT);
+  const bool counts = request == FIONREAD || request == TIOCOUTQ || request == SIOCOUTQNSD;
+  if (counts && socket.phase() == Socket::Phase::listening) return fail_with(EINVAL);
+  if ((counts || request == FIONBIO) && !argument) return fail_with(EFAULT);
   switch (request) {
     case FIONREAD: {
-      if (socket.phase() == Socket::Phase::listening) return fail_with(EINVAL);
       const int bytes = stream ? static_cast<int>(stream->bytes_available()) : 0;
       std::memcpy(argument, &bytes, sizeof bytes);
       return 0;
     }
+    case SIOCOUTQNSD:
     case TIOCOUTQ: {  // all bytes that were taken are on their way
       const int none = 0;
       std::memcpy(argument, &none, sizeof none);

@@ -286,6 +286,23 @@ bool find_or_take(int fd, std::shared_ptr<Socket>& socket) {
          }) == 0;
 }
 
+// Whether a socket of its family, with IPV6_V6ONLY or not, may connect to the name (ipv6(7)). An
+// IPv4 name is shorter than any that an IPv6 socket takes. 0 or an errno value.
+int family_error(const Socket& socket, const sockaddr* name, socklen_t bytes) {
+  if (name->sa_family == AF_INET && socket.family() == AF_INET6) {
+    return bytes < sizeof(sockaddr_in6) - sizeof(std::uint32_t) ? EINVAL : EAFNOSUPPORT;
+  }
+  if (name->sa_family == AF_INET6 && socket.family() == AF_INET) {
+    return EAFNOSUPPORT;
+  }
+  if (name->sa_family != AF_INET6 || bytes < sizeof(sockaddr_in6)) return 0;
+  const InheritedOptions options = socket.inherited_options();
+  const SocketOption* const only = options.find(IPPROTO_IPV6, IPV6_V6ONLY);
+  const bool is_only = only && !only->value.empty() && only->value[0] != std::byte{0};
+  const auto& host = reinterpret_cast<const sockaddr_in6*>(name)->sin6_addr;
+  return is_only && IN6_IS_ADDR_V4MAPPED(&host) ? ENETUNREACH : 0;
+}
+
 }  // namespace
 
 WEFT_INTERPOSED int socket(int family, int type, int protocol) {
@@ -339,7 +356,14 @@ WEFT_INTERPOSED int connect(int fd, const sockaddr* address, socklen_t bytes) {
   if (!find_or_take(fd, socket)) return -1;
   if (!socket) return next::connect(fd, address, bytes);
   return guarded([&] {
+    check_name(address, bytes);
+    // The kernel looks at the name only for a socket that may connect.
+    if (!socket->may_connect() && bytes >= sizeof(sa_family_t)) {
+      const int done = socket->connect({});
+      return done == 0 ? 0 : fail_with(done);
+    }
     const auto peer = to_address(address, bytes, true);
+    if (const int wrong = family_error(*socket, address, bytes)) return fail_with(wrong);
     const auto by_kernel = connect_by_kernel(socket, fd, peer);
     const int error = by_kernel ? *by_kernel : socket->connect(peer);
     return error == 0 ? 0 : fail_with(error);
@@ -359,7 +383,9 @@ WEFT_INTERPOSED int getsockname(int fd, sockaddr* address, socklen_t* bytes) {
   const auto socket = find(fd);
   if (!socket) return name_of_other(fd, address, bytes, next::getsockname, &RelayNames::local);
   return guarded([&] {
-    copy_out(socket->local_name(), address, bytes);
+    const sockaddr_storage name = socket->local_name();
+    if (!address || !bytes) return fail_with(EFAULT);
+    copy_out(name, address, bytes);
     return 0;
   });
 }
@@ -368,7 +394,10 @@ WEFT_INTERPOSED int getpeername(int fd, sockaddr* address, socklen_t* bytes) {
   const auto socket = find(fd);
   if (!socket) return name_of_other(fd, address, bytes, next::getpeername, &RelayNames::peer);
   return guarded([&] {
-    copy_out(socket->peer_name(), address, bytes);
+    if (socket->is_lost()) return fail_with(ENOTCONN);
+    const sockaddr_storage name = socket->peer_name();
+    if (!address || !bytes) return fail_with(EFAULT);
+    copy_out(name, address, bytes);
     return 0;
   });
 }

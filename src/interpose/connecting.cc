@@ -88,13 +88,27 @@ bool may_be_tcp(int error) {
   return error == ECONNRESET || error == EPROTO || error == ETIMEDOUT || error == EHOSTUNREACH;
 }
 
+// What the kernel says of the address before it looks at the state of the socket. The port does
+// not matter for that.
+int address_error(int family, const KernelName& name) {
+  const Descriptor probe(next::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  KernelName any_port = name;
+  reinterpret_cast<sockaddr_in&>(any_port.address).sin_port = 0;
+  const auto* address = reinterpret_cast<const sockaddr*>(&any_port.address);
+  return next::bind(probe.get(), address, name.bytes) == 0 ? EINVAL : errno;
+}
+
 }  // namespace
 
 void Socket::bind(const sockaddr* address, socklen_t bytes) {
+  check_name(address, bytes);
   open_visible();
   const int fd = kernel_fd();
   const std::lock_guard lock(mutex_);
-  if (phase_ != Phase::fresh) throw Error(EINVAL, "the socket is already bound");
+  if (phase_ != Phase::fresh) {
+    throw Error(address_error(kernel_.family(), to_kernel_name(address, bytes)),
+                "the socket is already bound");
+  }
   if (fd < 0 || bind_kernel(fd, to_kernel_name(address, bytes)) != 0) {
     throw Error(errno, "cannot bind to the address");
   }
@@ -104,8 +118,11 @@ void Socket::bind(const sockaddr* address, socklen_t bytes) {
 // Only where the program cannot tell that its descriptor is another file: it has no copy, and no
 // epoll set has it.
 void Socket::replace_by_listener_file(int fd) {
-  if (!may_leave_to_kernel() || descriptors_ != 1 || in_epoll_set_) return;
   const std::lock_guard lock(visible_mutex_);
+  if (!may_leave_to_kernel() || descriptors_ != 1 || in_epoll_set_) {
+    visible_.set_writable(false);  // as every listener
+    return;
+  }
   listener_file_.emplace(visible_.copy(), kernel_.fd());
   listener_file_->replace(fd);
 }
@@ -198,7 +215,7 @@ int Socket::await_connection() {
       return 0;
     }
     if (phase_ != Phase::connecting) return connect_.error.exchange(0);
-    const int failed = visible_.await_writable(send_timeout_ms_);
+    const int failed = visible_.await_writable(timeouts_.send_ms);
     if (failed != EAGAIN) continue;
     connect_.blocks = false;
     return EINPROGRESS;

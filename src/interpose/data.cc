@@ -78,18 +78,62 @@ ssize_t discard(Socket& socket, std::size_t bytes, int flags) {
   return receive(socket, ignored.data(), std::min(bytes, ignored.size()), flags & ~MSG_TRUNC);
 }
 
+Deadline deadline_of(int timeout_ms) {
+  return timeout_ms < 0 ? Deadline::never() : Deadline(std::chrono::milliseconds(timeout_ms));
+}
+
+// Until something may be received: 0 or an errno value. `until`: the end of SO_RCVTIMEO, which
+// limits the whole call, recv(2). Only a call that has received nothing and has no limit is
+// restarted behind a signal handler with SA_RESTART.
+int await_bytes(Socket& socket, Deadline until, std::size_t done) {
+  const int timeout_ms = until.poll_timeout_ms();
+  if (timeout_ms < 0 && done == 0) return socket.visible().await_readable();
+  return socket.visible().await_readable(timeout_ms);
+}
+
+// Waits for more bytes than those that are there already, which make the visible socket readable.
+// False if a signal or the end of the time ends the call.
+bool await_more(Deadline until) {
+  constexpr int pause_ms = 2;
+  const int left_ms = until.poll_timeout_ms();
+  if (left_ms == 0) return false;
+  return next::poll(nullptr, 0, left_ms < 0 ? pause_ms : std::min(left_ms, pause_ms)) == 0;
+}
+
+// MSG_PEEK with MSG_WAITALL. A peek takes no bytes, so each attempt returns the first ones again.
+// Returns what there is when no more can come: behind the end, or when the buffer is full.
+ssize_t peek_all(Socket& socket, stream::Stream& stream, Into into) {
+  const std::size_t total = total_of(into);
+  const Deadline until = deadline_of(socket.receive_timeout_ms());
+  while (true) {
+    const auto now = stream.readiness();
+    const bool last = socket.read_shut() || now.ended || now.over;
+    const auto outcome = stream.receive(into, Deadline::now(), {.peek = true});
+    if (outcome.ok()) {
+      const bool full = outcome.bytes >= stream.options().receive_buffer_bytes;
+      if (outcome.bytes == total || full || last || !await_more(until)) {
+        return static_cast<ssize_t>(outcome.bytes);
+      }
+      continue;
+    }
+    if (!outcome.would_block()) return receive_failure(socket, outcome);
+    if (socket.read_shut()) return 0;
+    socket.drop_late_bells();
+    socket.leave_set();
+    const int failed = await_bytes(socket, until, 0);
+    if (failed == EAGAIN || failed == EINTR) return fail_with(failed);
+    if (socket.phase() == Socket::Phase::relayed) return call_kernel;
+  }
+}
+
 // Receives once, or until all pieces are full with MSG_WAITALL. What has arrived is returned even
 // if an error or a signal follows.
 ssize_t receive_all(Socket& socket, stream::Stream& stream, Into into, int flags) {
   const stream::ReceiveFlags how{.peek = (flags & MSG_PEEK) != 0};
   const bool all = (flags & MSG_WAITALL) != 0;
-  // A peek takes no bytes, so a loop over it would return the first ones again: the stream itself
-  // waits until all of them are there.
-  if (all && how.peek && waits(socket, flags)) {
-    const auto outcome = stream.receive(into, Deadline::never(), {.peek = true, .wait_all = true});
-    return outcome.ok() ? static_cast<ssize_t>(outcome.bytes) : receive_failure(socket, outcome);
-  }
+  if (all && how.peek && waits(socket, flags)) return peek_all(socket, stream, into);
   const std::size_t total = total_of(into);
+  const Deadline until = deadline_of(socket.receive_timeout_ms());
   std::size_t done = 0;
   const auto attempt = [&] { return stream.receive(into, Deadline::now(), how); };
   while (true) {
@@ -110,7 +154,7 @@ ssize_t receive_all(Socket& socket, stream::Stream& stream, Into into, int flags
     }
     socket.drop_late_bells();
     if (wait) socket.leave_set();
-    const int failed = wait ? socket.visible().await_readable() : EAGAIN;
+    const int failed = wait ? await_bytes(socket, until, done) : EAGAIN;
     if (failed == EAGAIN || failed == EINTR) {
       return done > 0 ? static_cast<ssize_t>(done) : fail_with(failed);
     }
@@ -124,6 +168,20 @@ ssize_t receive_all(Socket& socket, stream::Stream& stream, Into into, int flags
 bool ends_by_signal(const Socket& socket) {
   const SignalHandlers handlers = handlers_of_thread();
   return socket.send_timeout_ms() >= 0 || handlers.interrupt || !handlers.restart;
+}
+
+// A call for no bytes waits for some all the same, or for the end, as in the kernel.
+ssize_t receive_nothing(Socket& socket, stream::Stream& stream, int flags) {
+  std::byte ignored;
+  std::span<std::byte> piece(&ignored, 1);
+  const ssize_t got = receive_all(socket, stream, Into(&piece, 1), flags | MSG_PEEK);
+  return got > 0 ? 0 : got;
+}
+
+// A call without bytes fails where one with bytes would.
+ssize_t send_nothing(stream::Stream& stream, Socket& socket, int flags) {
+  const auto outcome = stream.peek_send();
+  return outcome.ok() || outcome.would_block() ? 0 : send_failure(socket, outcome, flags);
 }
 
 // Until something can be sent, or `until`: 0 or an errno value. A call that must not wait returns
@@ -140,35 +198,30 @@ int await_room(Socket& socket, const stream::Stream& stream, Deadline until, boo
 }  // namespace
 
 ssize_t receive(Socket& socket, Into into, int flags) {
-  constexpr int known = MSG_PEEK | MSG_DONTWAIT | MSG_WAITALL | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC |
-                        MSG_TRUNC | MSG_ERRQUEUE;
   if (flags & MSG_OOB) return fail_with(EINVAL);  // as TCP without urgent data
-  if (flags & ~known) return fail_with(EOPNOTSUPP);
   if (flags & MSG_ERRQUEUE) return fail_with(EAGAIN);
   const auto stream = socket.stream();
   if (!stream) return fail_with(no_stream_error(socket, ENOTCONN));
   if (flags & MSG_TRUNC) return discard(socket, total_of(into), flags);
-  if (total_of(into) == 0) return 0;
+  if (total_of(into) == 0) return receive_nothing(socket, *stream, flags);
   socket.note_use();
   return receive_all(socket, *stream, into, flags);
 }
 
 // A blocking socket sends everything, a non-blocking one what fits now. MSG_MORE, MSG_ZEROCOPY and
-// the like are hints, and ignored.
+// the like are hints, and ignored as in the kernel, which knows no invalid flags. But a program
+// must not believe that urgent data is on its way.
 ssize_t send(Socket& socket, From from, int flags) {
-  constexpr int known =
-      MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE | MSG_WAITALL | MSG_EOR | MSG_ZEROCOPY | MSG_CONFIRM;
-  if (flags & ~known) return fail_with(EOPNOTSUPP);
+  if (flags & (MSG_OOB | MSG_FASTOPEN)) return fail_with(EOPNOTSUPP);
   const auto stream = socket.stream();
   if (!stream) {
     const int error = no_stream_error(socket, EPIPE);
     return error == EPIPE ? broken_pipe(flags) : fail_with(error);
   }
   const std::size_t total = total_of(from);
+  if (total == 0) return send_nothing(*stream, socket, flags);
   std::size_t done = 0;
-  const Deadline until = socket.send_timeout_ms() < 0
-                             ? Deadline::never()
-                             : Deadline(std::chrono::milliseconds(socket.send_timeout_ms()));
+  const Deadline until = deadline_of(socket.send_timeout_ms());
   while (done < total) {
     const auto attempt = [&] { return stream->send(from, Deadline::now()); };
     const bool wait = waits(socket, flags);
@@ -208,7 +261,7 @@ namespace {
 
 template <typename Byte>
 std::vector<std::span<Byte>> spans_of(const iovec* pieces, std::size_t count) {
-  if (count > IOV_MAX) throw Error(EINVAL, "too many pieces");
+  if (count > IOV_MAX) throw Error(EMSGSIZE, "too many pieces");
   std::vector<std::span<Byte>> spans;
   spans.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {

@@ -31,7 +31,7 @@ struct InheritedOptions {
 [[nodiscard]] stream::Options stream_options(const InheritedOptions& inherited);
 // SO_LINGER with a time of zero: close(2) resets the connection.
 [[nodiscard]] bool resets_at_close(const InheritedOptions& inherited);
-// The timeout in SO_SNDTIMEO's value, rounded up; -1 is none.
+// The timeout in the value of SO_RCVTIMEO or SO_SNDTIMEO, rounded up; -1 is none.
 [[nodiscard]] int timeout_ms_of(const SocketOption& option);
 
 }  // namespace weft::interpose

@@ -216,6 +216,16 @@ sockaddr_storage Socket::peer_name() const {
   return parse_address(stream_->peer_address(), kernel_.family());
 }
 
+bool Socket::has_ended() {
+  const std::lock_guard lock(visible_mutex_);
+  return shown_.ended;
+}
+
+bool Socket::is_lost() const {
+  const auto stream = this->stream();
+  return stream && phase_ == Phase::connected && stream->state() == stream::State::failed;
+}
+
 // --- The end -------------------------------------------------------------------------------------
 
 // shutdown(2) of a listener wakes the threads that wait in accept(2), which then fail with EINVAL.
@@ -228,7 +238,9 @@ void Socket::shut_down(int how) {
     return;
   }
   const auto stream = this->stream();
-  if (!stream || phase_ != Phase::connected) throw Error(ENOTCONN, "not connected");
+  // A connection that both sides have ended, or that was lost, is none any more.
+  const bool over = is_lost() || (write_shut_ && how != SHUT_RD && has_ended());
+  if (!stream || phase_ != Phase::connected || over) throw Error(ENOTCONN, "not connected");
   leave_set();
   if (how != SHUT_RD && !write_shut_.exchange(true)) stream->finish();
   if (how != SHUT_WR) read_shut_ = true;

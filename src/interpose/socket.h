@@ -97,11 +97,17 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   void bind(const sockaddr* address, socklen_t bytes);
   // `fd`: the program's descriptor.
   void listen(int fd, int backlog);
+  // False if connect() only says in which state the socket is.
+  [[nodiscard]] bool may_connect() const {
+    return phase_ == Phase::fresh || phase_ == Phase::bound;
+  }
   // 0 or an errno value, as connect(2).
   int connect(const stream::Address& peer);
   // `how` as in shutdown(2).
   void shut_down(int how);
   [[nodiscard]] bool read_shut() const { return read_shut_; }
+  // The connection was lost, as far as the stream knows.
+  [[nodiscard]] bool is_lost() const;
   [[nodiscard]] sockaddr_storage local_name() const;
   [[nodiscard]] sockaddr_storage peer_name() const;  // throws Error(ENOTCONN)
 
@@ -143,7 +149,9 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   void want_end();
   [[nodiscard]] bool needs_every_arrival() const noexcept override { return uses_edges_; }
   [[nodiscard]] bool looks() const noexcept override { return member_.listed; }
-  [[nodiscard]] int send_timeout_ms() const { return send_timeout_ms_; }
+  // -1: no timeout. The visible socket has that of SO_RCVTIMEO, too.
+  [[nodiscard]] int receive_timeout_ms() const { return timeouts_.receive_ms; }
+  [[nodiscard]] int send_timeout_ms() const { return timeouts_.send_ms; }
 
   // --- Relay and fork(2) (socket_relay.cc)
   // Lets the kernel carry the bytes from now on. False if the socket is not connected, or shows the
@@ -193,6 +201,11 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
     std::optional<sockaddr_storage> local;
     std::optional<sockaddr_storage> peer;
   };
+  // Of SO_RCVTIMEO and SO_SNDTIMEO. -1: none.
+  struct Timeouts {
+    std::atomic<int> receive_ms{-1};
+    std::atomic<int> send_ms{-1};
+  };
   // What the visible socket shows of the stream.
   struct Shown {
     std::uint64_t arrived_bytes = 0;
@@ -210,6 +223,8 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   };
 
   void note_end();
+  // The peer's end is shown.
+  [[nodiscard]] bool has_ended();
   [[nodiscard]] bool shows_end_before(const stream::Stream::Readiness& now);
   void show(const stream::Stream::Readiness& now);
   void apply(const SocketOption& option);
@@ -240,7 +255,7 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   std::atomic<bool> uses_edges_{false};
   std::atomic<bool> wants_end_{false};
   std::atomic<bool> loss_reported_{false};
-  std::atomic<int> send_timeout_ms_{-1};
+  Timeouts timeouts_;
   std::atomic<int> descriptors_{0};
   std::atomic<bool> in_epoll_set_{false};
   std::atomic<Transfers> transfers_{0};

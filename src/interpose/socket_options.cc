@@ -56,14 +56,15 @@ InheritedOptions Socket::inherited_options() const {
   return kernel_.options();
 }
 
-// With mutex_ held. Receiving blocks in the visible socket, which obeys SO_RCVTIMEO itself; sending
-// blocks in poll(2), with a timeout of its own.
+// With mutex_ held. accept(2) blocks in the visible socket, which obeys SO_RCVTIMEO itself;
+// receiving and sending block in poll(2), with a timeout of their own.
 void Socket::apply(const SocketOption& option) {
   if (option.level != SOL_SOCKET) return;
   if (option.name == SO_RCVTIMEO) {
     visible_.set_receive_timeout(option.value.data(), static_cast<unsigned>(option.value.size()));
   }
-  if (option.name == SO_SNDTIMEO) send_timeout_ms_ = timeout_ms_of(option);
+  if (option.name == SO_RCVTIMEO) timeouts_.receive_ms = timeout_ms_of(option);
+  if (option.name == SO_SNDTIMEO) timeouts_.send_ms = timeout_ms_of(option);
 }
 
 // With the lock, so that open_visible() does not replace the file meanwhile.
@@ -103,10 +104,7 @@ int Socket::set_option(int level, int name, const void* value, socklen_t bytes) 
 // reported yet.
 int Socket::take_error() {
   if (const int error = connect_.error.exchange(0)) return error;
-  const auto stream = this->stream();
-  const bool is_lost =
-      stream && phase_ == Phase::connected && stream->state() == stream::State::failed;
-  return is_lost && claim_loss_report() ? stream->error_number() : 0;
+  return is_lost() && claim_loss_report() ? stream()->error_number() : 0;
 }
 
 int Socket::get_option(int level, int name, void* value, socklen_t* bytes) {

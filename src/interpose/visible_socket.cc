@@ -166,11 +166,19 @@ int VisibleSocket::await_readable() const {
 }
 
 // A relay that has started meanwhile has closed the descriptor.
-int VisibleSocket::await_writable(int timeout_ms) const {
+int VisibleSocket::await(short events, int timeout_ms) const {
   if (!visible_copy_.valid()) return 0;
-  pollfd entry{visible_copy_.get(), POLLOUT, 0};
+  pollfd entry{visible_copy_.get(), events, 0};
   const int ready = next::poll(&entry, 1, timeout_ms);
   return ready < 0 ? errno : ready == 0 ? EAGAIN : 0;
+}
+
+int VisibleSocket::await_readable(int timeout_ms) const {
+  return await(POLLIN, timeout_ms);
+}
+
+int VisibleSocket::await_writable(int timeout_ms) const {
+  return await(POLLOUT, timeout_ms);
 }
 
 // The pair is emptied first. O_NONBLOCK of the program's end is its own: the ends do not share it.

@@ -65,6 +65,8 @@ class VisibleSocket {
   // Wait as recv(2) and send(2) do, up to the timeout of SO_RCVTIMEO and SO_SNDTIMEO. Return 0 or
   // an errno value. The first is restarted after a signal only if the handler has SA_RESTART.
   [[nodiscard]] int await_readable() const;
+  // With a timeout of its own, -1 for none. A signal always ends it: EINTR.
+  [[nodiscard]] int await_readable(int timeout_ms) const;
   [[nodiscard]] int await_writable(int timeout_ms) const;
 
   // From now on the pair carries the program's bytes. Returns the end that is not the program's. No
@@ -78,6 +80,7 @@ class VisibleSocket {
   void set_receive_timeout(const void* value, unsigned bytes) const;
 
  private:
+  [[nodiscard]] int await(short events, int timeout_ms) const;
   void drain_filler() const;
   void drain_unread(int patience_ms);
 

@@ -196,6 +196,7 @@ int main() {
   files();
   families();
   wait_for_sockets();
+  receive_up_to_limits();
   pieces();
   exchange();
   share_sockets();

@@ -111,5 +111,6 @@ inline void say(int fd, const char* text) {
 
 // The parts of the program; each prints its results.
 void wait_for_sockets();
+void receive_up_to_limits();
 void share_sockets();
 void choose_descriptors();

@@ -37,11 +37,11 @@ def random_file(stage, name, size):
     return path
 
 
-def prints_the_same(stage, *program):
+def prints_the_same(stage, *program, options=OURS):
     """Every line that the program prints with the kernel's sockets, it prints with streams."""
     plain = stage.plain("kernel", *program)
     plain.finish()
-    ours = stage.start("streams", *program, options=OURS)
+    ours = stage.start("streams", *program, options=options)
     ours.finish()
     need("all done" in plain.lines, "the program did not reach its end")
     for wanted, found in zip(plain.lines, said_by(ours)):
@@ -53,6 +53,12 @@ def prints_the_same(stage, *program):
 @cases.case("sockets.calls")
 def same_calls(stage):
     prints_the_same(stage, harness.companion("socket_calls"))
+
+
+@cases.case("sockets.states")
+def same_calls_in_each_state(stage):
+    """Every call is that of a stream: connections that were brief would be left to the kernel."""
+    prints_the_same(stage, harness.companion("socket_states"), options=("--sockets=always",))
 
 
 def copy_by_nc(stage, port, sender_options, receiver_options, **how):
