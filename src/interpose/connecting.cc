@@ -22,6 +22,9 @@ namespace {
 
 // Limits the attempt by plain TCP, which follows an attempt by a stream that has failed.
 constexpr int tcp_connect_ms = 5000;
+// The same where the peer's host may not have answered at all, as with a listener whose queue is
+// full: with the attempt before it about the time after which the kernel's connect(2) times out.
+constexpr int tcp_patient_connect_ms = 100'000;
 // Then the peer's program is taken for one that speaks plain TCP.
 constexpr std::chrono::seconds stream_answer_timeout{10};
 // The same for one that seems to be such a program.
@@ -47,8 +50,12 @@ int bind_kernel(int fd, const KernelName& name) {
   return reuse;
 }
 
+// The kernel repeats a SYN that was not answered after one second. A listener whose queue is full
+// answers none, so an attempt that takes as long says nothing about the program behind it.
+constexpr std::chrono::milliseconds least_of_repeated_syn{900};
+
 // Connects by plain TCP and waits for the outcome. Returns no descriptor if that fails.
-Descriptor connect_tcp(const stream::Address& peer) {
+Descriptor connect_tcp(const stream::Address& peer, int timeout_ms) {
   const auto name = address_of(peer, peer.host.find(':') != std::string::npos ? AF_INET6 : AF_INET);
   Descriptor made = move_high(
       Descriptor(next::socket(name.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
@@ -59,7 +66,7 @@ Descriptor connect_tcp(const stream::Address& peer) {
     pollfd entry{made.get(), POLLOUT, 0};
     int error = 0;
     socklen_t bytes = sizeof error;
-    if (next::poll(&entry, 1, tcp_connect_ms) <= 0 ||
+    if (next::poll(&entry, 1, timeout_ms) <= 0 ||
         next::getsockopt(made.get(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0 || error != 0) {
       return {};
     }
@@ -254,8 +261,23 @@ void Socket::resolve_failed_connect() {
   stream.reset();  // it has a copy of the bell, which would keep the visible socket from failing
   if (!may_be_tcp(error)) return fail_connect(error);
   // The attempt shows whether anything listens there. Only in that case does the user get advice.
-  Descriptor plain = connect_tcp(peer);
+  const auto begun = std::chrono::steady_clock::now();
+  const bool timed_out = error == ETIMEDOUT;
+  Descriptor plain = connect_tcp(peer, timed_out ? tcp_patient_connect_ms : tcp_connect_ms);
+  const bool was_full = std::chrono::steady_clock::now() - begun >= least_of_repeated_syn;
   if (!plain.valid()) return fail_connect(error);
+  // It has room now.
+  if (timed_out && was_full) {
+    plain.reset();
+    const bool blocks = connect_.blocks;
+    try {
+      start_connecting(peer);
+      connect_.blocks = blocks;
+    } catch (const Error&) {
+      fail_connect(error);
+    }
+    return;
+  }
   if (tcp_fallback_allowed()) {
     // Before the program learns that it is connected, and may connect again.
     Destinations::instance().note_plain(peer);

@@ -295,6 +295,62 @@ def limited_memory(stage):
          f"the client says {client.lines}")
 
 
+_IS_FULL = """
+import socket, sys
+with socket.create_server(("127.0.0.1", int(sys.argv[1])), backlog=1) as server:
+    begin = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    begin.bind(("127.0.0.1", int(sys.argv[1])))
+    begin.recv(1)
+    clients = [server.accept()[0] for _ in range(6)]
+    for client in clients:
+        client.sendall(b"x")
+    for client in clients:
+        client.recv(1)
+"""
+# Some wait until their requests have timed out once, which the kernel's TCP would repeat.
+_WAITS_FOR_ROOM = """
+import os, select, socket, sys
+address = ("127.0.0.1", int(sys.argv[1]))
+waiting = select.poll()
+clients, connected = {}, []
+for _ in range(6):
+    client = socket.socket()
+    client.setblocking(False)
+    client.connect_ex(address)
+    clients[client.fileno()] = client
+    waiting.register(client, select.POLLOUT)
+begun = False
+while clients:
+    found = waiting.poll(60000 if begun else 16000)
+    if not found:
+        assert not begun, "no room for some"
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", address)
+        begun = True
+    for number, _ in found:
+        client = clients.pop(number)
+        waiting.unregister(number)
+        error = client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        assert error == 0, os.strerror(error)
+        connected.append(client)
+for client in connected:
+    client.setblocking(True)
+    assert client.recv(1) == b"x"
+print("all were accepted")
+"""
+
+
+@cases.case("sockets.full_backlog", timeout_s=150)
+def full_backlog(stage):
+    """Clients of a listener whose queue is full wait for room, as with the kernel's TCP."""
+    port = harness.free_port()
+    server = stage.start("server", "python3", "-c", _IS_FULL, port, options=("--sockets=always",))
+    server.await_listening(port)
+    client = stage.start("client", "python3", "-c", _WAITS_FOR_ROOM, port,
+                         options=("--sockets=always",))
+    client.finish(within_s=100)
+    need("all were accepted" in client.lines, f"the client says {client.lines}")
+
+
 _STARTS_LATE = """
 import socket, sys
 for port in sys.argv[1:]:
