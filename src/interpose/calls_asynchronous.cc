@@ -59,9 +59,10 @@ bool prepare_kernel_aio(long count, void* const* requests) {
 
 }  // namespace weft::interpose
 
-// --- io_uring: the functions of liburing, which calls the kernel without the C library. They
-// return negative errno values
-// -----------------------------------------------------------------------------
+// --- io_uring ------------------------------------------------------------------------------------
+//
+// The functions of liburing, which calls the kernel without the C library. They return negative
+// errno values.
 
 WEFT_INTERPOSED int io_uring_queue_init(unsigned, io_uring*, unsigned) {
   return refuse_ring() < 0 ? -errno : 0;
