@@ -23,9 +23,11 @@ Endpoint::Endpoint(Domain& domain, const fi_info& info, std::optional<stream::Re
   if (source && !is_wildcard(*source)) local_ = source;
 }
 
+// The queue forgets the endpoint first: a thread that reads the queue calls notice_of(), which uses
+// the stream. Closing the stream blocks for the linger time.
 Endpoint::~Endpoint() {
-  stream_.reset();  // blocks for the linger time; afterwards no more events come
   if (queue_) queue_->remove(cookie_);
+  stream_.reset();
 }
 
 // --- Setting up ----------------------------------------------------------------------------------
