@@ -80,6 +80,20 @@ struct weft_connection_listener {
   Listener listener;
 };
 
+namespace {
+
+// For a connection that cannot be established: fails without an effect on what it has. A second
+// call must end neither an attempt that is under way nor a connection.
+int put_back(weft_connection& connection, decltype(weft_connection::state) before) {
+  connection.state = std::move(before);
+  if (std::holds_alternative<std::monostate>(connection.state)) {
+    return fail(ENOTCONN, "the connection has failed or was rejected: it can only be freed");
+  }
+  return fail(EISCONN, "the connection is being established, or is established, already");
+}
+
+}  // namespace
+
 // The names are literals, which end with a zero.
 const char* weft_status_text(int32_t status) {
   return weft::verbs::status_name(static_cast<ibv_wc_status>(status)).data();
@@ -129,12 +143,8 @@ int weft_connection_establish(weft_connection* connection, const void* private_d
       connection->state = std::move(*prepared).connect(greeting, deadline);
     } else if (auto* request = std::get_if<Request>(&before)) {
       connection->state = std::move(*request).accept(greeting, deadline);
-    } else if (std::holds_alternative<Connection>(before)) {
-      // The connection is put back: a second call must not end it.
-      connection->state = std::move(before);
-      return fail(EISCONN, "the connection is established already");
     } else {
-      return fail(ENOTCONN, "the connection has failed or was rejected: it can only be freed");
+      return put_back(*connection, std::move(before));
     }
     return 0;
   });
@@ -149,11 +159,8 @@ int weft_connection_start_establishing(weft_connection* connection, const void* 
       connection->state = Attempt(std::move(*prepared), greeting);
     } else if (auto* request = std::get_if<Request>(&before)) {
       connection->state = Attempt(std::move(*request), greeting);
-    } else if (std::holds_alternative<std::monostate>(before)) {
-      return fail(ENOTCONN, "the connection has failed or was rejected: it can only be freed");
     } else {
-      connection->state = std::move(before);
-      return fail(EISCONN, "the connection is being established, or is established, already");
+      return put_back(*connection, std::move(before));
     }
     return 0;
   });

@@ -356,6 +356,7 @@ static void establishing_without_waiting(void) {
                                             "ask", 3),
            0);
   CHECK_IS(weft_connection_start_establishing(sides.active, NULL, 0), -EISCONN);
+  CHECK_IS(weft_connection_establish(sides.active, NULL, 0, PATIENCE_MS), -EISCONN);
   CHECK_IS(weft_connection_disconnect(sides.active), -ENOTCONN);
   do {
     struct pollfd both[2] = {{weft_connection_listener_fd(sides.listener), POLLIN, 0},
@@ -384,6 +385,7 @@ static void establishing_without_waiting(void) {
     }
   }
   CHECK_IS(weft_connection_await_established(sides.active, 0), 0);
+  CHECK_IS(weft_connection_establish(sides.active, NULL, 0, PATIENCE_MS), -EISCONN);
   CHECK_IS(weft_connection_establishing_fd(sides.active), -ENOTCONN);
   CHECK_IS(memcmp(weft_connection_peer_private_data(sides.active, &count), "answer", 6), 0);
 

@@ -120,13 +120,15 @@ WEFT_C_API int weft_connection_listen(weft_connection_listener** listener, const
 WEFT_C_API int weft_connection_next(weft_connection_listener* listener,
                                     weft_connection** connection, int timeout_ms);
 /* Connects or accepts, whichever it has to be, and waits until the connection is established.
- * -ECONNREFUSED if the peer has rejected. After a failure the connection can only be freed. */
+ * -ECONNREFUSED if the peer has rejected. After a failure the connection can only be freed, except
+ * that -EISCONN, if it is established or being established already, changes nothing. */
 WEFT_C_API int weft_connection_establish(weft_connection* connection, const void* private_data,
                                          size_t private_data_bytes, int timeout_ms);
 /* The same without blocking, for programs with an event loop: begin, then call
  * weft_connection_await_established() with timeout 0 whenever weft_connection_establishing_fd() is
  * readable. The private data is copied. Until the connection is established, all other calls but
- * weft_connection_free(), which abandons the attempt, return -ENOTCONN. */
+ * weft_connection_free(), which abandons the attempt, return -ENOTCONN; a second call that
+ * establishes returns -EISCONN. */
 WEFT_C_API int weft_connection_start_establishing(weft_connection* connection,
                                                   const void* private_data,
                                                   size_t private_data_bytes);
