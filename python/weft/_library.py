@@ -9,6 +9,7 @@ from ctypes import (CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_int32, c_i
                     c_ssize_t, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p)
 from typing import Any, Callable, Optional, Tuple
 
+from ._handle import Handle
 from ._version import SOVERSION
 from .errors import Error, error_of
 
@@ -115,7 +116,8 @@ class StreamStatistics(Structure):
 
 
 # A function of the library is declared by its result and its parameters. `h` is a handle, `H` a
-# pointer to a handle, `p` a pointer, `P` a pointer to a structure, `s` a string.
+# pointer to a handle, `p` a pointer, `P` a pointer to a structure, `s` a string. `_free` functions
+# take the pointer itself: see Handle.
 _TYPES = {"h": c_void_p, "H": POINTER(c_void_p), "p": c_void_p, "P": c_void_p, "s": c_char_p,
           "i": c_int, "I": c_int32, "w": c_uint16, "u": c_uint32, "q": c_uint64, "l": c_int64,
           "n": c_size_t, "z": c_ssize_t, "N": POINTER(c_size_t), "Q": POINTER(c_uint64), "v": None,
@@ -165,6 +167,27 @@ _FUNCTIONS = {
 }
 
 
+def _checked(function: Any, types: str) -> Callable[..., Any]:
+    """The function for handles, which it holds during the call."""
+    handles = [place for place, letter in enumerate(types) if letter == "h"]
+
+    def call(*arguments: Any) -> Any:
+        passed = list(arguments)
+        held = []
+        try:
+            for place in handles:
+                handle = passed[place]
+                if isinstance(handle, Handle):
+                    passed[place] = handle.enter()
+                    held.append(handle)
+            return function(*passed)
+        finally:
+            for handle in held:
+                handle.leave()
+
+    return call
+
+
 class _Functions:
     """The functions of the library, by their names without `weft_`."""
 
@@ -173,7 +196,8 @@ class _Functions:
             function = getattr(library, "weft_" + name)
             function.restype = _TYPES[types[0]]
             function.argtypes = [_TYPES[letter] for letter in types[1:]]
-            setattr(self, name, function)
+            setattr(self, name, function if name.endswith("_free") else
+                    _checked(function, types[1:]))
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(name)

@@ -522,7 +522,7 @@ class StreamListener:
 
     def close(self) -> None:
         """Stops listening. May be called twice."""
-        if self._listener._handle:
+        if not self._listener._handle.closed:
             self._readiness.stop()
             self._listener.close()
 
@@ -836,7 +836,7 @@ class ConnectionListener:
 
     def close(self) -> None:
         """Stops listening. Connections are not affected. May be called twice."""
-        if self._listener._handle:
+        if not self._listener._handle.closed:
             self._readiness.stop()
             self._listener.close()
 

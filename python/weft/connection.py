@@ -17,11 +17,13 @@ import errno
 import itertools
 import mmap
 import time
+import weakref
 from collections import deque
 from dataclasses import dataclass
 from typing import Any, Callable, Deque, List, Optional, Tuple
 
 from . import _library
+from ._handle import Handle
 from ._library import CompletionStructure, RemoteBufferStructure, c, check
 from ._memory import Memory
 from .errors import Error, timeout_error
@@ -79,10 +81,15 @@ class Options:
     domain_of: Optional["Connection"] = None
 
     def _structure(self) -> Any:
-        return ctypes.byref(_library.ConnectionOptions(
+        structure = _library.ConnectionOptions(
             ctypes.sizeof(_library.ConnectionOptions), self.queue_depth, self.inline_bytes,
-            self.read_depth, int(self.advertisements),
-            self.domain_of._use() if self.domain_of else None))
+            self.read_depth, int(self.advertisements))
+        if self.domain_of is not None:
+            # The other connection is not freed before the structure, which the call has.
+            handle = self.domain_of._handle
+            structure.domain_of = handle.enter()
+            weakref.finalize(structure, handle.leave)
+        return ctypes.byref(structure)
 
 
 @dataclass(frozen=True)
@@ -155,15 +162,21 @@ class Buffer:
     def __init__(self, owner: Any, access: Access,
                  register: Callable[[int, int, Any], int]) -> None:
         """By `register` of a connection or stream: `register` takes address, size and handle."""
-        self._handle = ctypes.c_void_p()
+        memory = Memory(owner)
+
+        def free(pointer: ctypes.c_void_p) -> None:
+            c.buffer_free(pointer)
+            memory.release()
+
+        self._handle = Handle("the buffer", free)
         self._posted = 0
-        self._memory = Memory(owner)
-        if self._memory.readonly and access & Access.REMOTE_WRITE:
-            raise BufferError("the peer cannot write to memory that is read-only")
+        self._memory = memory
         try:
-            check(register(self._memory.address, self._memory.size, ctypes.byref(self._handle)))
-        except Error:
-            self._memory.release()
+            if memory.readonly and access & Access.REMOTE_WRITE:
+                raise BufferError("the peer cannot write to memory that is read-only")
+            check(register(memory.address, memory.size, self._handle.out()))
+        except BaseException:
+            memory.release()
             raise
 
     @property
@@ -184,29 +197,18 @@ class Buffer:
     @property
     def remote(self) -> RemoteBuffer:
         """What the peer needs in order to access the buffer, which must be kept for so long."""
-        remote = c.buffer_remote(self._use())
+        remote = c.buffer_remote(self._handle)
         return RemoteBuffer(remote.address, remote.bytes, remote.rkey, remote.tag)
 
     def __len__(self) -> int:
         return self._memory.size
-
-    def _use(self) -> ctypes.c_void_p:
-        if not self._handle:
-            raise ValueError("the buffer is closed")
-        return self._handle
 
     def close(self) -> None:
         """Ends the registration: waits for accesses by the peer that are in progress, and refuses
         later ones. BufferError while a posted request uses the buffer."""
         if self._posted:
             raise BufferError("a posted request uses the buffer: await its outcome first")
-        self._free()
-
-    def _free(self) -> None:
-        handle, self._handle = self._handle, ctypes.c_void_p()
-        if handle:
-            c.buffer_free(handle)
-            self._memory.release()
+        self._handle.close()
 
     def __enter__(self) -> "Buffer":
         return self
@@ -215,70 +217,79 @@ class Buffer:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self._free()
+        if hasattr(self, "_handle"):
+            self._handle.close()
 
 
 class Connection:
     """A connection, from `connect`, `prepare` or `Listener`. A prepared one can have buffers and
-    receives before `establish` is called."""
+    receives before `establish` is called. Several threads may use it, also while one closes it,
+    but one alone establishes it."""
 
-    def __init__(self, handle: ctypes.c_void_p) -> None:
-        self._handle = handle
-        self._ids = itertools.count(1)
+    def __init__(self) -> None:
         # Posted requests of each queue in their order, which is also that of their outcomes.
-        self._posted: Tuple[Deque[Tuple[int, Buffer]], ...] = (deque(), deque())
+        posted: Tuple[Deque[Tuple[int, Buffer]], ...] = (deque(), deque())
+        advertised: List[Buffer] = []
+
+        def free(pointer: ctypes.c_void_p) -> None:
+            c.connection_free(pointer)
+            advertised.clear()
+            for queue in posted:
+                while queue:
+                    queue.popleft()[1]._posted -= 1
+
+        self._handle = Handle("the connection", free)
+        self._established = False
+        self._ids = itertools.count(1)
+        self._posted = posted
+        self._advertised = advertised
         # The last request of each queue that has an outcome also if it succeeds.
         self._last_signaled = [0, 0]
-        self._advertised: List[Buffer] = []
-
-    def _use(self) -> ctypes.c_void_p:
-        if not self._handle:
-            raise ValueError("the connection is closed")
-        return self._handle
 
     def establish(self, private_data: bytes = b"", timeout: Optional[float] = 10.0) -> None:
         """Connects or accepts, and waits until the connection is established. Not interrupted by
         signals."""
-        check(c.connection_establish(self._use(), private_data, len(private_data),
+        check(c.connection_establish(self._handle, private_data, len(private_data),
                                      _library.milliseconds(timeout)))
+        self._established = True
 
     def start_establishing(self, private_data: bytes = b"") -> None:
         """Begins to connect or to accept, and does not wait for the result. Until the connection is
         established, all other calls but `await_established` and `close` raise NotConnected."""
-        check(c.connection_start_establishing(self._use(), private_data, len(private_data)))
+        check(c.connection_start_establishing(self._handle, private_data, len(private_data)))
 
     def await_established(self, timeout: Optional[float] = None) -> None:
         """Waits for the result of `start_connecting` or `start_establishing`."""
-        result = _library.retried(lambda ms: c.connection_await_established(self._use(), ms),
+        result = _library.retried(lambda ms: c.connection_await_established(self._handle, ms),
                                   timeout, errno.EAGAIN)
         if result == -errno.EAGAIN:
             raise timeout_error("the connection was not established until the timeout")
         check(result)
+        self._established = True
 
     def establishing_fileno(self) -> int:
         """A descriptor for poll(2), readable while `await_established` may get on. It changes: ask
         for it again after each call that raises Timeout."""
-        return check(c.connection_establishing_fd(self._use()))
+        return check(c.connection_establishing_fd(self._handle))
 
     def reject(self, private_data: bytes = b"") -> None:
         """Rejects the peer of a connection from `Listener.next`."""
-        check(c.connection_reject(self._use(), private_data, len(private_data)))
+        check(c.connection_reject(self._handle, private_data, len(private_data)))
 
     @property
     def peer_private_data(self) -> bytes:
         """What the peer's program sent with its request or acceptance."""
-        return _library.private_data_of(c.connection_peer_private_data, self._use())
+        return _library.private_data_of(c.connection_peer_private_data, self._handle)
 
     @property
     def local_address(self) -> str:
         """Address and port of this side."""
-        return _library.text_of(c.connection_local_address, self._use())
+        return _library.text_of(c.connection_local_address, self._handle)
 
     @property
     def peer_address(self) -> str:
         """Address and port of the peer."""
-        return _library.text_of(c.connection_peer_address, self._use())
+        return _library.text_of(c.connection_peer_address, self._handle)
 
     # --- Buffers
 
@@ -287,7 +298,7 @@ class Connection:
         array of numpy. Nothing is copied, and the object cannot be resized until the buffer is
         closed. Read-only memory can be sent from, and read by the peer."""
         return Buffer(memory, access, lambda address, size, handle: int(c.buffer_register(
-            self._use(), address, size, int(access), handle)))
+            self._handle, address, size, int(access), handle)))
 
     def allocate(self, size: int, access: Access = Access.LOCAL) -> Buffer:
         """A buffer of zero bytes on pages of its own."""
@@ -300,20 +311,20 @@ class Connection:
         """Posts a receive, which takes the next send of the peer."""
         self._check_writable(buffer)
         return self._post(Queue.RECEIVES, buffer, lambda id: c.post_receive(
-            self._use(), buffer._use(), offset, _rest(buffer, offset, size), id))
+            self._handle, buffer._handle, offset, _rest(buffer, offset, size), id))
 
     def post_send(self, buffer: Buffer, offset: int = 0, size: Optional[int] = None,
                   flags: Flags = Flags.NONE) -> int:
         """Sends a part of a buffer from where it is."""
         return self._post(Queue.SENDS, buffer, lambda id: c.post_send(
-            self._use(), buffer._use(), offset, _rest(buffer, offset, size), id, int(flags)), flags)
+            self._handle, buffer._handle, offset, _rest(buffer, offset, size), id, int(flags)), flags)
 
     def post_write(self, buffer: Buffer, remote: RemoteBuffer, remote_offset: int = 0,
                    offset: int = 0, size: Optional[int] = None, flags: Flags = Flags.NONE) -> int:
         """Writes a part of a buffer into one of the peer."""
         there = remote._structure()
         return self._post(Queue.SENDS, buffer, lambda id: c.post_write(
-            self._use(), buffer._use(), offset, _rest(buffer, offset, size), ctypes.byref(there),
+            self._handle, buffer._handle, offset, _rest(buffer, offset, size), ctypes.byref(there),
             remote_offset, id, int(flags)), flags)
 
     def post_read(self, buffer: Buffer, remote: RemoteBuffer, remote_offset: int = 0,
@@ -322,14 +333,14 @@ class Connection:
         self._check_writable(buffer)
         there = remote._structure()
         return self._post(Queue.SENDS, buffer, lambda id: c.post_read(
-            self._use(), buffer._use(), offset, _rest(buffer, offset, size), ctypes.byref(there),
+            self._handle, buffer._handle, offset, _rest(buffer, offset, size), ctypes.byref(there),
             remote_offset, id, int(flags)), flags)
 
     def post_send_with_immediate(self, buffer: Buffer, immediate: int, offset: int = 0,
                                  size: Optional[int] = None, flags: Flags = Flags.NONE) -> int:
         """Sends with 32 bits, which the peer finds in its outcome."""
         return self._post(Queue.SENDS, buffer, lambda id: c.post_send_with_immediate(
-            self._use(), buffer._use(), offset, _rest(buffer, offset, size), immediate, id,
+            self._handle, buffer._handle, offset, _rest(buffer, offset, size), immediate, id,
             int(flags)), flags)
 
     def post_write_with_immediate(self, buffer: Buffer, remote: RemoteBuffer, immediate: int,
@@ -338,14 +349,14 @@ class Connection:
         """Writes, and completes one of the peer's receives with 32 bits."""
         there = remote._structure()
         return self._post(Queue.SENDS, buffer, lambda id: c.post_write_with_immediate(
-            self._use(), buffer._use(), offset, _rest(buffer, offset, size), ctypes.byref(there),
+            self._handle, buffer._handle, offset, _rest(buffer, offset, size), ctypes.byref(there),
             remote_offset, immediate, id, int(flags)), flags)
 
     def post_send_with_invalidate(self, buffer: Buffer, rkey: int, offset: int = 0,
                                   size: Optional[int] = None, flags: Flags = Flags.NONE) -> int:
         """Sends, and invalidates an rkey of the peer: of a memory window of type 2."""
         return self._post(Queue.SENDS, buffer, lambda id: c.post_send_with_invalidate(
-            self._use(), buffer._use(), offset, _rest(buffer, offset, size), rkey, id,
+            self._handle, buffer._handle, offset, _rest(buffer, offset, size), rkey, id,
             int(flags)), flags)
 
     def post_fetch_and_add(self, buffer: Buffer, remote: RemoteBuffer, addend: int,
@@ -356,8 +367,8 @@ class Connection:
         self._check_writable(buffer)
         there = remote._structure()
         return self._post(Queue.SENDS, buffer, lambda id: c.post_fetch_and_add(
-            self._use(), buffer._use(), offset, ctypes.byref(there), remote_offset, addend, id,
-            int(flags)), flags)
+            self._handle, buffer._handle, offset, ctypes.byref(there), remote_offset,
+            addend, id, int(flags)), flags)
 
     def post_compare_and_swap(self, buffer: Buffer, remote: RemoteBuffer, expected: int,
                               desired: int, remote_offset: int = 0, offset: int = 0,
@@ -367,8 +378,8 @@ class Connection:
         self._check_writable(buffer)
         there = remote._structure()
         return self._post(Queue.SENDS, buffer, lambda id: c.post_compare_and_swap(
-            self._use(), buffer._use(), offset, ctypes.byref(there), remote_offset, expected,
-            desired, id, int(flags)), flags)
+            self._handle, buffer._handle, offset, ctypes.byref(there), remote_offset,
+            expected, desired, id, int(flags)), flags)
 
     @staticmethod
     def _check_writable(buffer: Buffer) -> None:
@@ -376,19 +387,21 @@ class Connection:
             raise BufferError("nothing can be received into memory that is read-only")
 
     def _post(self, queue: Queue, buffer: Buffer, call: Any, flags: Flags = Flags.NONE) -> int:
-        id = next(self._ids)
         posted = self._posted[queue]
-        posted.append((id, buffer))
-        buffer._posted += 1
-        try:
-            check(call(id))
-        except BaseException:
-            posted.pop()
-            buffer._posted -= 1
-            raise
-        if not flags & Flags.UNSIGNALED:
-            self._last_signaled[queue] = id
-        return id
+        # The ids of a queue are in the order in which its requests are posted.
+        with self._handle.lock:
+            id = next(self._ids)
+            posted.append((id, buffer))
+            buffer._posted += 1
+            try:
+                check(call(id))
+            except BaseException:
+                posted.pop()
+                buffer._posted -= 1
+                raise
+            if not flags & Flags.UNSIGNALED:
+                self._last_signaled[queue] = id
+            return id
 
     def await_outcomes(self, queue: Queue, count: int = 1,
                        timeout: Optional[float] = None) -> List[Outcome]:
@@ -416,12 +429,13 @@ class Connection:
     def _take(self, queue: Queue, count: int, timeout_ms: int) -> List[Outcome]:
         room = (CompletionStructure * count)()
         got = check(c.connection_await_completions(
-            self._use(), int(queue), room, ctypes.sizeof(CompletionStructure), count, timeout_ms))
+            self._handle, int(queue), room, ctypes.sizeof(CompletionStructure), count, timeout_ms))
         posted = self._posted[queue]
-        for outcome in room[:got]:
-            # Earlier requests without an outcome of their own have succeeded.
-            while posted and posted[0][0] <= outcome.id:
-                posted.popleft()[1]._posted -= 1
+        with self._handle.lock:
+            for outcome in room[:got]:
+                # Earlier requests without an outcome of their own have succeeded.
+                while posted and posted[0][0] <= outcome.id:
+                    posted.popleft()[1]._posted -= 1
         return [_outcome(one) for one in room[:got]]
 
     def _await_all(self, queue: Queue, count: int, timeout: Optional[float]) -> List[Outcome]:
@@ -445,21 +459,21 @@ class Connection:
     def fileno(self, queue: Queue = Queue.RECEIVES) -> int:
         """A descriptor for poll(2), readable while an outcome may be available. Call
         `await_outcomes` with timeout 0 then, and once before the first poll."""
-        return check(c.connection_fd(self._use(), int(queue)))
+        return check(c.connection_fd(self._handle, int(queue)))
 
     # --- Advertising
 
     def advertise(self, buffer: Buffer, tag: int = 0) -> None:
         """Names a buffer to the peer, which takes it by `await_advertisement`. Both sides need
         `Options(advertisements=True)`. The connection keeps the buffer until it is closed."""
-        check(c.connection_advertise(self._use(), buffer._use(), tag))
+        check(c.connection_advertise(self._handle, buffer._handle, tag))
         self._advertised.append(buffer)
 
     def await_advertisement(self, timeout: Optional[float] = None) -> RemoteBuffer:
         """Waits for the next buffer that the peer advertises."""
         remote = RemoteBufferStructure()
         result = _library.retried(lambda ms: c.connection_await_advertisement(
-            self._use(), ctypes.byref(remote), ms), timeout, errno.EAGAIN)
+            self._handle, ctypes.byref(remote), ms), timeout, errno.EAGAIN)
         if result == -errno.EAGAIN:
             raise timeout_error("the peer has advertised no buffer until the timeout")
         check(result)
@@ -468,22 +482,22 @@ class Connection:
     def advertisement_fileno(self) -> int:
         """A descriptor for poll(2), readable when it is time to call `await_advertisement` with
         timeout 0. Call that once before the first poll."""
-        return check(c.connection_advertisement_fd(self._use()))
+        return check(c.connection_advertisement_fd(self._handle))
 
     # --- The end
 
     def disconnect_fileno(self) -> int:
         """A descriptor for poll(2), readable when the connection may have ended, and always after
         its end; then call `await_disconnect` with timeout 0."""
-        return check(c.connection_disconnect_fd(self._use()))
+        return check(c.connection_disconnect_fd(self._handle))
 
     def disconnect(self) -> None:
         """Ends the connection; posted requests are flushed on both sides."""
-        check(c.connection_disconnect(self._use()))
+        check(c.connection_disconnect(self._handle))
 
     def await_disconnect(self, timeout: Optional[float] = None) -> None:
         """Waits until one side has ended the connection."""
-        result = _library.retried(lambda ms: c.connection_await_disconnect(self._use(), ms),
+        result = _library.retried(lambda ms: c.connection_await_disconnect(self._handle, ms),
                                   timeout, errno.EAGAIN)
         if result == -errno.EAGAIN:
             raise timeout_error("the connection has not ended until the timeout")
@@ -491,16 +505,16 @@ class Connection:
 
     def close(self) -> None:
         """Disconnects if that was not done, and frees the connection. Messages that have arrived
-        and were not received are dropped. Its buffers stay registered until they are closed. May
-        be called twice."""
-        handle, self._handle = self._handle, ctypes.c_void_p()
-        if not handle:
+        and were not received are dropped. Its buffers stay registered until they are closed. Calls
+        of other threads that wait fail, with ValueError or an Error. May be called twice."""
+        pointer = self._handle.begin_closing()
+        if pointer is None:
             return
-        c.connection_free(handle)
-        self._advertised.clear()
-        for posted in self._posted:
-            while posted:
-                posted.popleft()[1]._posted -= 1
+        try:
+            if self._established:
+                c.connection_disconnect(pointer)  # ends the waits of other threads
+        finally:
+            self._handle.leave()
 
     def __enter__(self) -> "Connection":
         return self
@@ -509,7 +523,7 @@ class Connection:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_handle", None):
+        if hasattr(self, "_handle"):
             self.close()
 
 
@@ -522,19 +536,19 @@ def _rest(buffer: Buffer, offset: int, size: Optional[int]) -> int:
 def prepare(host: str, port: int, options: Options = Options(),
             timeout: Optional[float] = 10.0) -> Connection:
     """Resolves the peer and creates the queues. `establish` connects."""
-    handle = ctypes.c_void_p()
-    check(c.connection_prepare(ctypes.byref(handle), *_library.address(host, port),
+    connection = Connection()
+    check(c.connection_prepare(connection._handle.out(), *_library.address(host, port),
                                options._structure(), _library.milliseconds(timeout)))
-    return Connection(handle)
+    return connection
 
 
 def start_connecting(host: str, port: int, options: Options = Options(),
                      private_data: bytes = b"") -> Connection:
     """Begins to connect, and does not wait for the result, nor for the look-up of a name."""
-    handle = ctypes.c_void_p()
-    check(c.connection_start_connecting(ctypes.byref(handle), *_library.address(host, port),
+    connection = Connection()
+    check(c.connection_start_connecting(connection._handle.out(), *_library.address(host, port),
                                         options._structure(), private_data, len(private_data)))
-    return Connection(handle)
+    return connection
 
 
 def connect(host: str, port: int, options: Options = Options(), private_data: bytes = b"",
@@ -554,34 +568,29 @@ class Listener:
 
     def __init__(self, host: str = "", port: int = 0, options: Options = Options(),
                  backlog: int = 0) -> None:
-        self._handle = ctypes.c_void_p()
-        check(c.connection_listen(ctypes.byref(self._handle), *_library.address(host, port),
+        self._handle = Handle("the listener", c.connection_listener_free)
+        check(c.connection_listen(self._handle.out(), *_library.address(host, port),
                                   options._structure(), backlog))
-
-    def _use(self) -> ctypes.c_void_p:
-        if not self._handle:
-            raise ValueError("the listener is closed")
-        return self._handle
 
     @property
     def port(self) -> int:
         """The port that is listened on."""
-        return int(c.connection_listener_port(self._use()))
+        return int(c.connection_listener_port(self._handle))
 
     def fileno(self) -> int:
         """A descriptor for poll(2), readable while a peer may be waiting."""
-        return check(c.connection_listener_fd(self._use()))
+        return check(c.connection_listener_fd(self._handle))
 
     def next(self, timeout: Optional[float] = None) -> Connection:
         """Waits for the next peer. Its connection is prepared: post receives, then `establish`."""
-        handle = ctypes.c_void_p()
+        connection = Connection()
         result = _library.retried(
-            lambda ms: c.connection_next(self._use(), ctypes.byref(handle), ms), timeout,
+            lambda ms: c.connection_next(self._handle, connection._handle.out(), ms), timeout,
             errno.EAGAIN)
         if result == -errno.EAGAIN:
             raise timeout_error("no peer has asked to connect until the timeout")
         check(result)
-        return Connection(handle)
+        return connection
 
     def accept(self, private_data: bytes = b"", timeout: Optional[float] = None) -> Connection:
         """Waits for the next peer and accepts it."""
@@ -594,10 +603,9 @@ class Listener:
         return connection
 
     def close(self) -> None:
-        """Stops listening. Connections are not affected. May be called twice."""
-        handle, self._handle = self._handle, ctypes.c_void_p()
-        if handle:
-            c.connection_listener_free(handle)
+        """Stops listening. Connections are not affected. While other threads wait in its calls, the
+        last of them does that: each raises ValueError soon. May be called twice."""
+        self._handle.close()
 
     def __enter__(self) -> "Listener":
         return self
@@ -606,5 +614,5 @@ class Listener:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_handle", None):
+        if hasattr(self, "_handle"):
             self.close()

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, Optional, Union
 
 from . import _library
+from ._handle import Handle
 from ._library import c, check
 from ._memory import Memory
 from .errors import Error, error_of
@@ -170,13 +171,8 @@ class Link:
     def __init__(self, loop: "Loop", handlers: Handlers) -> None:
         self.loop = loop
         self.handlers = handlers
-        self._handle = ctypes.c_void_p()
+        self._handle = Handle("the link", c.link_free)
         self._number = loop._add(self)
-
-    def _use(self) -> ctypes.c_void_p:
-        if not self._handle:
-            raise ValueError("the link is closed")
-        return self._handle
 
     def send(self, data: Any, type: int = 0, tag: int = 0, confirm: bool = False) -> int:
         """Sends one message: bytes, or any object with the buffer protocol. They are copied by the
@@ -185,55 +181,53 @@ class Link:
         `writable` follows."""
         number = ctypes.c_uint64()
         with Memory(data) as memory:
-            check(c.link_send(self._use(), memory.address, memory.size, type, tag, int(confirm),
+            check(c.link_send(self._handle, memory.address, memory.size, type, tag, int(confirm),
                               ctypes.byref(number)))
         return number.value
 
     @property
     def writable(self) -> bool:
         """Whether a message would be accepted now."""
-        return bool(c.link_is_writable(self._use()))
+        return bool(c.link_is_writable(self._handle))
 
     @property
     def max_message_bytes(self) -> int:
         """The longest message that both sides allow; 0 before the link is established."""
-        return int(c.link_max_message_bytes(self._use()))
+        return int(c.link_max_message_bytes(self._handle))
 
     @property
     def statistics(self) -> Dict[str, int]:
         """The counters of the link, by their names in weft::message::Statistics."""
-        return dict(_library.statistics_of(c.link_get_statistics, self._use(),
+        return dict(_library.statistics_of(c.link_get_statistics, self._handle,
                                            _library.LinkStatistics()))
 
     @property
     def peer_private_data(self) -> bytes:
         """What the peer's program sent with its request or acceptance."""
-        return _library.private_data_of(c.link_peer_private_data, self._use())
+        return _library.private_data_of(c.link_peer_private_data, self._handle)
 
     @property
     def local_address(self) -> str:
         """Address and port of this side."""
-        return _library.text_of(c.link_local_address, self._use())
+        return _library.text_of(c.link_local_address, self._handle)
 
     @property
     def peer_address(self) -> str:
         """Address and port of the peer."""
-        return _library.text_of(c.link_peer_address, self._use())
+        return _library.text_of(c.link_peer_address, self._handle)
 
     def disconnect(self) -> None:
         """Ends the link at once. Messages that are not sent fail."""
-        check(c.link_disconnect(self._use()))
+        check(c.link_disconnect(self._handle))
 
     def finish(self) -> None:
         """Ends the link when all messages are sent."""
-        check(c.link_finish(self._use()))
+        check(c.link_finish(self._handle))
 
     def close(self) -> None:
         """Ends the link at once if it has not ended, without callbacks. May be called twice."""
-        handle, self._handle = self._handle, ctypes.c_void_p()
         self.loop._remove(self._number)
-        if handle:
-            c.link_free(handle)
+        self._handle.close()
 
     def __enter__(self) -> "Link":
         return self
@@ -247,23 +241,19 @@ class Request:
 
     def __init__(self, loop: "Loop", handle: int) -> None:
         self.loop = loop
-        self._handle: Optional[int] = handle
+        self._handle = Handle("the request", _reject)
+        self._handle.pointer = ctypes.c_void_p(handle)
         self.private_data = _library.private_data_of(c.link_request_private_data, handle)
         self.peer_address = _library.text_of(c.link_request_peer_address, handle)
-
-    def _take(self) -> int:
-        if self._handle is None:
-            raise ValueError("the request was accepted or rejected already")
-        handle, self._handle = self._handle, None
-        return handle
 
     def accept(self, handlers: Handlers, private_data: bytes = b"",
                keepalive: float = 0) -> Link:
         """Accepts; the callback `established` or `error` follows."""
         link = Link(self.loop, handlers)
         try:
-            check(c.link_accept(self._take(), ctypes.byref(link._handle), ctypes.byref(_HANDLERS),
-                                link._number, _options(private_data, 0, keepalive)))
+            options = _options(private_data, 0, keepalive)
+            check(c.link_accept(self._handle.take(), link._handle.out(), ctypes.byref(_HANDLERS),
+                                link._number, options))
         except BaseException:
             link.close()
             raise
@@ -271,7 +261,11 @@ class Request:
 
     def reject(self, private_data: bytes = b"") -> None:
         """Rejects; the peer's link has ECONNREFUSED."""
-        check(c.link_reject(self._take(), private_data, len(private_data)))
+        _reject(self._handle.take(), private_data)
+
+
+def _reject(pointer: ctypes.c_void_p, private_data: bytes = b"") -> None:
+    check(c.link_reject(pointer, private_data, len(private_data)))
 
 
 class Listener:
@@ -280,7 +274,7 @@ class Listener:
     def __init__(self, loop: "Loop", on_request: Callable[[Request], Any]) -> None:
         self.loop = loop
         self.on_request = on_request
-        self._handle = ctypes.c_void_p()
+        self._handle = Handle("the listener", c.link_listener_free)
         self._number = loop._add(self)
 
     def _on_request(self, handle: int) -> None:
@@ -293,16 +287,12 @@ class Listener:
     @property
     def port(self) -> int:
         """The port that is listened on."""
-        if not self._handle:
-            raise ValueError("the listener is closed")
         return int(c.link_listener_port(self._handle))
 
     def close(self) -> None:
         """Stops listening. Links are not affected. May be called twice."""
-        handle, self._handle = self._handle, ctypes.c_void_p()
         self.loop._remove(self._number)
-        if handle:
-            c.link_listener_free(handle)
+        self._handle.close()
 
     def __enter__(self) -> "Listener":
         return self
@@ -315,19 +305,14 @@ class Loop:
     """An event loop for links."""
 
     def __init__(self, limits: Limits = Limits()) -> None:
-        self._handle = ctypes.c_void_p()
+        self._handle = Handle("the loop", c.loop_free)
         self._members: Dict[int, Any] = {}
         self._failure: Optional[BaseException] = None
         structure = _library.LoopLimits(
             ctypes.sizeof(_library.LoopLimits), limits.max_message_bytes, limits.eager_bytes,
             limits.credits, limits.send_queue_messages, limits.send_queue_bytes, limits.pool_bytes,
             limits.max_connections, limits.spin_us)
-        check(c.loop_new(ctypes.byref(self._handle), ctypes.byref(structure)))
-
-    def _use(self) -> ctypes.c_void_p:
-        if not self._handle:
-            raise ValueError("the loop is closed")
-        return self._handle
+        check(c.loop_new(self._handle.out(), ctypes.byref(structure)))
 
     def _add(self, member: Any) -> int:
         number = next(_numbers)
@@ -344,7 +329,7 @@ class Loop:
     def step(self, timeout: Optional[float] = None) -> int:
         """Does all work that is due, and waits for some until the timeout if there is none. Returns
         how much it was. Raises the first exception of a callback."""
-        result = _library.retried(lambda ms: c.loop_step(self._use(), ms) or -errno.EAGAIN, timeout,
+        result = _library.retried(lambda ms: c.loop_step(self._handle, ms) or -errno.EAGAIN, timeout,
                                   errno.EAGAIN)
         failure, self._failure = self._failure, None
         if failure is not None:
@@ -359,11 +344,11 @@ class Loop:
 
     def wake(self) -> None:
         """Ends the wait of a step. May be called in any thread."""
-        c.loop_wake(self._use())
+        c.loop_wake(self._handle)
 
     def fileno(self) -> int:
         """A descriptor for poll(2), readable while `step` has work to do."""
-        return check(c.loop_fd(self._use()))
+        return check(c.loop_fd(self._handle))
 
     def connect(self, host: str, port: int, handlers: Handlers, private_data: bytes = b"",
                 timeout: float = 10.0, keepalive: float = 0,
@@ -373,7 +358,7 @@ class Loop:
         messages may be sent at once: they wait, and fail if the link is never established."""
         link = Link(self, handlers)
         try:
-            check(c.link_connect(self._use(), ctypes.byref(link._handle),
+            check(c.link_connect(self._handle, link._handle.out(),
                                  *_library.address(host, port), ctypes.byref(_HANDLERS),
                                  link._number,
                                  _options(private_data, timeout, keepalive,
@@ -389,7 +374,7 @@ class Loop:
         port 0 a free port."""
         listener = Listener(self, on_request)
         try:
-            check(c.link_listen(self._use(), ctypes.byref(listener._handle),
+            check(c.link_listen(self._handle, listener._handle.out(),
                                 *_library.address(host, port),
                                 ctypes.cast(_REQUEST, ctypes.c_void_p), listener._number, backlog))
         except BaseException:
@@ -400,12 +385,13 @@ class Loop:
     def close(self) -> None:
         """Closes all links and listeners of the loop, and the loop. Not in a callback. May be
         called twice."""
-        handle, self._handle = self._handle, ctypes.c_void_p()
-        if not handle:
+        if self._handle.begin_closing() is None:
             return
-        for member in list(self._members.values()):
-            member.close()
-        c.loop_free(handle)
+        try:
+            for member in list(self._members.values()):
+                member.close()
+        finally:
+            self._handle.leave()
 
     def __enter__(self) -> "Loop":
         return self
@@ -414,5 +400,5 @@ class Loop:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_handle", None):
+        if hasattr(self, "_handle"):
             self.close()

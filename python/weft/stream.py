@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Union
 
 from . import _library
+from ._handle import Handle
 from ._library import c, check
 from ._memory import Memory
 from .connection import Access, Buffer
@@ -73,21 +74,23 @@ class Options:
 
 class Stream:
     """A stream, from `connect`, `start_connecting` or `Listener.accept`. Several threads may use
-    it."""
+    it, also while one closes it."""
 
-    def __init__(self, handle: ctypes.c_void_p) -> None:
-        self._handle = handle
+    def __init__(self) -> None:
+        mapped: List[Memory] = []
+
+        def free(pointer: ctypes.c_void_p) -> None:
+            c.stream_free(pointer)
+            while mapped:
+                mapped.pop().release()
+
+        self._handle = Handle("the stream", free)
         self._view: Optional[memoryview] = None
-        self._mapped: List[Memory] = []
-
-    def _use(self) -> ctypes.c_void_p:
-        if not self._handle:
-            raise ValueError("the stream is closed")
-        return self._handle
+        self._mapped = mapped
 
     def await_connected(self, timeout: Optional[float] = None) -> None:
         """Waits for the result of `start_connecting`."""
-        result = _library.retried(lambda ms: c.stream_await_connected(self._use(), ms), timeout,
+        result = _library.retried(lambda ms: c.stream_await_connected(self._handle, ms), timeout,
                                   errno.EAGAIN)
         if result == -errno.EAGAIN:
             raise timeout_error("the stream was not connected until the timeout")
@@ -107,7 +110,7 @@ class Stream:
 
         def attempt(limit: int) -> int:
             nonlocal done
-            got = int(c.stream_send(self._use(), memory.address + offset + done,
+            got = int(c.stream_send(self._handle, memory.address + offset + done,
                                     memory.size - offset - done, limit))
             if got < 0:
                 return got
@@ -135,7 +138,7 @@ class Stream:
 
             def attempt(limit: int) -> int:
                 nonlocal done
-                got = int(c.stream_receive_with(self._use(), place.address + done,
+                got = int(c.stream_receive_with(self._handle, place.address + done,
                                                 place.size - done, int(flags), limit))
                 # A part of WAIT_ALL: a call that is short was cut by its time, or is at the end.
                 if 0 < got < place.size - done and flags == ReceiveFlags.WAIT_ALL:
@@ -167,25 +170,29 @@ class Stream:
         raises ValueError. The peer can change these bytes at any time."""
         self._release_view()
         at = ctypes.c_void_p()
-        result = _library.retried(lambda ms: c.stream_view(self._use(), ctypes.byref(at), ms),
+        result = _library.retried(lambda ms: c.stream_view(self._handle, ctypes.byref(at), ms),
                                   timeout, errno.EAGAIN)
         if result == -errno.EAGAIN:
             raise timeout_error("no byte has arrived until the timeout")
         size = check(result)
-        place = (ctypes.c_ubyte * size).from_address(at.value) if at.value and size else b""
-        self._view = memoryview(place).cast("B").toreadonly()  # type: ignore[arg-type]
-        return self._view
+        # A call of `close` in another thread frees the bytes, unless it finds the view.
+        with self._handle.lock:
+            self._handle.check_open()
+            place = (ctypes.c_ubyte * size).from_address(at.value) if at.value and size else b""
+            self._view = memoryview(place).cast("B").toreadonly()  # type: ignore[arg-type]
+            return self._view
 
     def consume(self, size: int) -> None:
         """The first `size` bytes of the last `view` are received. Raises BufferError while a part
         of the view is in use."""
         self._release_view()
-        check(c.stream_consume(self._use(), size))
+        check(c.stream_consume(self._handle, size))
 
     def _release_view(self) -> None:
-        if self._view is not None:
-            self._view.release()
-            self._view = None
+        with self._handle.lock:
+            if self._view is not None:
+                self._view.release()
+                self._view = None
 
     # --- Memory that is sent from, or written to, where it is
 
@@ -193,7 +200,7 @@ class Stream:
         """Registers the memory of an object with the buffer protocol for `send_registered`. Raises
         NotConnected before the stream is connected."""
         return Buffer(memory, Access.LOCAL, lambda address, size, handle: int(c.stream_register(
-            self._use(), address, size, handle)))
+            self._handle, address, size, handle)))
 
     def send_registered(self, buffer: Buffer, offset: int = 0, size: Optional[int] = None,
                         timeout: Optional[float] = None) -> int:
@@ -206,7 +213,7 @@ class Stream:
 
         def attempt(limit: int) -> int:
             nonlocal done
-            got = int(c.stream_send_registered(self._use(), buffer._use(), offset + done,
+            got = int(c.stream_send_registered(self._handle, buffer._handle, offset + done,
                                                end - offset - done, limit))
             if got < 0:
                 return got
@@ -233,7 +240,7 @@ class Stream:
             if place.readonly:
                 raise BufferError("the peer cannot write to memory that is read-only")
             result = _library.retried(lambda ms: c.stream_map(
-                self._use(), place.address, place.size, offset, ms), timeout, errno.EAGAIN)
+                self._handle, place.address, place.size, offset, ms), timeout, errno.EAGAIN)
             if result == -errno.EAGAIN:
                 raise timeout_error("the peer could not take the mapping until the timeout")
             result = check(result)
@@ -252,7 +259,7 @@ class Stream:
         else:
             raise ValueError("the object is not mapped")
         result = _library.retried(lambda ms: c.stream_unmap(
-            self._use(), place.address, place.size, ms), timeout, errno.EAGAIN)
+            self._handle, place.address, place.size, ms), timeout, errno.EAGAIN)
         if result == -errno.EAGAIN:
             raise timeout_error("the peer could not take the end of the mapping until the timeout")
         check(result)
@@ -267,7 +274,7 @@ class Stream:
 
             def attempt(limit: int) -> int:
                 nonlocal done
-                got = int(c.stream_write_mapped(self._use(), memory.address + done,
+                got = int(c.stream_write_mapped(self._handle, memory.address + done,
                                                 memory.size - done, offset + done, limit))
                 if got < 0:
                     return got
@@ -279,59 +286,60 @@ class Stream:
     @property
     def statistics(self) -> Dict[str, int]:
         """The counters of the stream, by their names in weft::stream::Statistics."""
-        return dict(_library.statistics_of(c.stream_get_statistics, self._use(),
+        return dict(_library.statistics_of(c.stream_get_statistics, self._handle,
                                            _library.StreamStatistics()))
 
     @property
     def available(self) -> int:
         """Bytes that can be received without waiting."""
-        return int(c.stream_available(self._use()))
+        return int(c.stream_available(self._handle))
 
     def fileno(self) -> int:
         """A descriptor for poll(2): readable while bytes, the end or a failure can be received, and
         when a send that was short can go on."""
-        return check(c.stream_fd(self._use()))
+        return check(c.stream_fd(self._handle))
 
     def send_fileno(self) -> int:
         """A descriptor for poll(2): readable when a send that was short can go on or fails, and for
         nothing else."""
-        return check(c.stream_send_fd(self._use()))
+        return check(c.stream_send_fd(self._handle))
 
     @property
     def peer_private_data(self) -> bytes:
         """What the peer's program sent with its request or acceptance."""
-        return _library.private_data_of(c.stream_peer_private_data, self._use())
+        return _library.private_data_of(c.stream_peer_private_data, self._handle)
 
     @property
     def local_address(self) -> str:
         """Address and port of this side."""
-        return _library.text_of(c.stream_local_address, self._use())
+        return _library.text_of(c.stream_local_address, self._handle)
 
     @property
     def peer_address(self) -> str:
         """Address and port of the peer."""
-        return _library.text_of(c.stream_peer_address, self._use())
+        return _library.text_of(c.stream_peer_address, self._handle)
 
     def finish(self) -> None:
         """Ends the sending direction. The peer receives the end behind all bytes."""
-        check(c.stream_finish(self._use()))
+        check(c.stream_finish(self._handle))
 
     def abort(self) -> None:
         """Ends the stream at once: the peer gets ECONNRESET."""
-        check(c.stream_abort(self._use()))
+        check(c.stream_abort(self._handle))
 
     def close(self, linger: float = 5.0) -> bool:
         """Ends the stream and frees it. Returns whether the peer's device has everything that was
-        sent; waits for that until the linger time. May be called twice."""
-        self._release_view()
-        handle, self._handle = self._handle, ctypes.c_void_p()
-        if not handle:
+        sent; waits for that until the linger time. Calls of other threads that wait fail, with
+        ValueError or an Error. May be called twice."""
+        with self._handle.lock:
+            self._release_view()
+            pointer = self._handle.begin_closing()
+        if pointer is None:
             return True
-        result = c.stream_close(handle, _library.milliseconds(linger))
-        c.stream_free(handle)
-        while self._mapped:
-            self._mapped.pop().release()
-        return bool(result == 0)
+        try:
+            return bool(c.stream_close(pointer, _library.milliseconds(linger)) == 0)
+        finally:
+            self._handle.leave()
 
     def __enter__(self) -> "Stream":
         return self
@@ -346,10 +354,10 @@ class Stream:
 
 def start_connecting(host: str, port: int, options: Options = Options()) -> Stream:
     """Begins to connect, and does not wait for the result."""
-    handle = ctypes.c_void_p()
-    check(c.stream_start_connecting(ctypes.byref(handle), *_library.address(host, port),
+    stream = Stream()
+    check(c.stream_start_connecting(stream._handle.out(), *_library.address(host, port),
                                     options._structure()))
-    return Stream(handle)
+    return stream
 
 
 def connect(host: str, port: int, options: Options = Options(),
@@ -368,32 +376,33 @@ class Request:
     """A peer that wants to connect, from `Listener.next`. One that is neither accepted nor rejected
     is rejected when it is deleted."""
 
-    def __init__(self, handle: ctypes.c_void_p) -> None:
+    def __init__(self, handle: Handle) -> None:
         self._handle = handle
         self.private_data = _library.private_data_of(c.stream_request_private_data, handle)
         self.peer_address = _library.text_of(c.stream_request_peer_address, handle)
 
-    def _take(self) -> ctypes.c_void_p:
-        handle, self._handle = self._handle, ctypes.c_void_p()
-        if not handle:
-            raise ValueError("the request was accepted or rejected already")
-        return handle
-
     def accept(self, options: Optional[Options] = None) -> Stream:
         """Accepts. The stream is still connecting, and its calls wait for that. Without options
         those of the listener are used."""
-        stream = ctypes.c_void_p()
-        check(c.stream_request_accept(self._take(), ctypes.byref(stream),
-                                      options._structure() if options else None))
-        return Stream(stream)
+        stream = Stream()
+        structure = options._structure() if options else None
+        check(c.stream_request_accept(self._handle.take(), stream._handle.out(), structure))
+        return stream
 
     def reject(self, private_data: bytes = b"") -> None:
         """Rejects: the peer's stream is Refused."""
-        check(c.stream_request_reject(self._take(), private_data, len(private_data)))
+        _reject(self._handle.take(), private_data)
 
     def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self.reject()
+        self._handle.close()
+
+
+def _reject(pointer: ctypes.c_void_p, private_data: bytes = b"") -> None:
+    check(c.stream_request_reject(pointer, private_data, len(private_data)))
+
+
+def _request_handle() -> Handle:
+    return Handle("the request", _reject)
 
 
 class Listener:
@@ -402,30 +411,25 @@ class Listener:
 
     def __init__(self, host: str = "", port: int = 0, options: Options = Options(),
                  backlog: int = 0) -> None:
-        self._handle = ctypes.c_void_p()
-        check(c.stream_listen(ctypes.byref(self._handle), *_library.address(host, port),
+        self._handle = Handle("the listener", c.stream_listener_free)
+        check(c.stream_listen(self._handle.out(), *_library.address(host, port),
                               options._structure(), backlog))
-
-    def _use(self) -> ctypes.c_void_p:
-        if not self._handle:
-            raise ValueError("the listener is closed")
-        return self._handle
 
     @property
     def port(self) -> int:
         """The port that is listened on."""
-        return int(c.stream_listener_port(self._use()))
+        return int(c.stream_listener_port(self._handle))
 
     def fileno(self) -> int:
         """A descriptor for poll(2), readable while a peer may be waiting."""
-        return check(c.stream_listener_fd(self._use()))
+        return check(c.stream_listener_fd(self._handle))
 
     def next(self, timeout: Optional[float] = None) -> Request:
         """Waits for a peer, and lets the program decide. `accept` accepts all peers that have
         asked, so a program uses either of both."""
-        handle = ctypes.c_void_p()
+        handle = _request_handle()
         result = _library.retried(
-            lambda ms: c.stream_next(self._use(), ctypes.byref(handle), ms), timeout, errno.EAGAIN)
+            lambda ms: c.stream_next(self._handle, handle.out(), ms), timeout, errno.EAGAIN)
         if result == -errno.EAGAIN:
             raise timeout_error("no peer has asked to connect until the timeout")
         check(result)
@@ -433,20 +437,19 @@ class Listener:
 
     def accept(self, timeout: Optional[float] = None) -> Stream:
         """Waits for a peer, and accepts it."""
-        handle = ctypes.c_void_p()
+        stream = Stream()
         result = _library.retried(
-            lambda ms: c.stream_accept(self._use(), ctypes.byref(handle), ms), timeout,
+            lambda ms: c.stream_accept(self._handle, stream._handle.out(), ms), timeout,
             errno.EAGAIN)
         if result == -errno.EAGAIN:
             raise timeout_error("no peer has asked to connect until the timeout")
         check(result)
-        return Stream(handle)
+        return stream
 
     def close(self) -> None:
-        """Stops listening. Streams are not affected. May be called twice."""
-        handle, self._handle = self._handle, ctypes.c_void_p()
-        if handle:
-            c.stream_listener_free(handle)
+        """Stops listening. Streams are not affected. While other threads wait in its calls, the last of them does that: each raises
+        ValueError soon. May be called twice."""
+        self._handle.close()
 
     def __enter__(self) -> "Listener":
         return self
@@ -455,7 +458,7 @@ class Listener:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_handle", None):
+        if hasattr(self, "_handle"):
             self.close()
 
 
@@ -484,23 +487,18 @@ class EventQueue:
     """One queue for the events of many listeners and streams. Several threads may use it."""
 
     def __init__(self) -> None:
-        self._handle = ctypes.c_void_p()
-        check(c.stream_events_new(ctypes.byref(self._handle)))
+        self._handle = Handle("the queue", c.stream_events_free)
+        check(c.stream_events_new(self._handle.out()))
         self._numbers = itertools.count(1)
         self._sources: "weakref.WeakValueDictionary[int, Union[Stream, Listener]]" = (
             weakref.WeakValueDictionary())
-
-    def _use(self) -> ctypes.c_void_p:
-        if not self._handle:
-            raise ValueError("the queue is closed")
-        return self._handle
 
     def attach(self, source: Union[Stream, Listener]) -> None:
         """From now on the events of the stream, or the requests of the listener, go to this queue,
         and those of the listener not to `next` and `accept`. The queue does not keep the source."""
         number = next(self._numbers)
         self._sources[number] = source
-        _attach(source, self._use(), number)
+        _attach(source, self._handle, number)
 
     @staticmethod
     def detach(source: Union[Stream, Listener]) -> None:
@@ -511,23 +509,26 @@ class EventQueue:
         """Waits for the next event; Timeout if there is none."""
         event = _library.StreamEvent(ctypes.sizeof(_library.StreamEvent))
         result = _library.retried(lambda ms: c.stream_events_next(
-            self._use(), ctypes.byref(event), ms), timeout, errno.EAGAIN)
+            self._handle, ctypes.byref(event), ms), timeout, errno.EAGAIN)
         if result == -errno.EAGAIN:
             raise timeout_error("there was no event until the timeout")
         check(result)
-        request = Request(ctypes.c_void_p(event.request)) if event.request else None
+        request = None
+        if event.request:
+            handle = _request_handle()
+            handle.pointer = ctypes.c_void_p(event.request)
+            request = Request(handle)
         return Event(EventType(event.type), self._sources.get(event.cookie), event.error_number,
                      request)
 
     def fileno(self) -> int:
         """A descriptor for poll(2), readable while there is an event."""
-        return check(c.stream_events_fd(self._use()))
+        return check(c.stream_events_fd(self._handle))
 
     def close(self) -> None:
-        """Frees the queue. May be called twice."""
-        handle, self._handle = self._handle, ctypes.c_void_p()
-        if handle:
-            c.stream_events_free(handle)
+        """Frees the queue. While other threads wait in its calls, the last of them does that: each raises
+        ValueError soon. May be called twice."""
+        self._handle.close()
 
     def __enter__(self) -> "EventQueue":
         return self
@@ -536,10 +537,10 @@ class EventQueue:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_handle", None):
+        if hasattr(self, "_handle"):
             self.close()
 
 
 def _attach(source: Union[Stream, Listener], queue: Any, number: int) -> None:
     attach = c.stream_attach if isinstance(source, Stream) else c.stream_listener_attach
-    check(attach(source._use(), queue, number))
+    check(attach(source._handle, queue, number))
