@@ -172,7 +172,7 @@ class Buffer:
         self._posted = 0
         self._memory = memory
         try:
-            if memory.readonly and access & Access.REMOTE_WRITE:
+            if memory.readonly and access & (Access.REMOTE_WRITE | Access.REMOTE_ATOMIC):
                 raise BufferError("the peer cannot write to memory that is read-only")
             check(register(memory.address, memory.size, self._handle.out()))
         except BaseException:

@@ -159,6 +159,12 @@ class Requests(unittest.TestCase):
         buffer.close()
         buffer.owner.append(1)
 
+    def test_read_only_memory_is_not_changed_by_the_peer(self):
+        for access in (Access.REMOTE_WRITE, Access.REMOTE_ATOMIC):
+            with self.assertRaisesRegex(BufferError, "read-only"):
+                self.active.register(bytes(8), access)
+        self.active.register(bytes(8), Access.REMOTE_READ)
+
     def test_read_only_memory_is_not_received_into(self):
         constant = self.passive.register(b"constant")
         with self.assertRaisesRegex(BufferError, "read-only"):
