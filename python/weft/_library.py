@@ -40,7 +40,7 @@ class ConnectionOptions(_Checked):
                 ("read_depth", c_uint8), ("advertisements", c_uint8), ("domain_of", c_void_p)]
 
 
-class RemoteBufferStructure(Structure):
+class RemoteBufferStructure(_Checked):
     _fields_ = [("address", c_uint64), ("bytes", c_uint64), ("rkey", c_uint32), ("tag", c_uint32)]
 
 
@@ -167,11 +167,22 @@ _FUNCTIONS = {
 }
 
 
+# Of parameters that are numbers: ctypes alone would cut them.
+_RANGES = {"i": (-2**31, 2**31 - 1), "I": (-2**31, 2**31 - 1), "l": (-2**63, 2**63 - 1),
+           "w": (0, 2**16 - 1), "u": (0, 2**32 - 1), "q": (0, 2**64 - 1),
+           "n": (0, 2**(8 * ctypes.sizeof(c_size_t)) - 1)}
+
+
 def _checked(function: Any, types: str) -> Callable[..., Any]:
-    """The function for handles, which it holds during the call."""
+    """The function for handles, which it holds during the call, and for numbers in their range."""
     handles = [place for place, letter in enumerate(types) if letter == "h"]
+    numbers = [(place, *_RANGES[letter]) for place, letter in enumerate(types)
+               if letter in _RANGES]
 
     def call(*arguments: Any) -> Any:
+        for place, least, most in numbers:
+            if not least <= arguments[place] <= most:
+                raise OverflowError(f"{arguments[place]} is not from {least} to {most}")
         passed = list(arguments)
         held = []
         try:

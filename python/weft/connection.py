@@ -363,12 +363,13 @@ class Connection:
                            remote_offset: int = 0, offset: int = 0,
                            flags: Flags = Flags.NONE) -> int:
         """Adds to eight bytes of the peer that are aligned to eight. Their value before is stored
-        in eight bytes of the buffer. The peer's buffer needs Access.REMOTE_ATOMIC."""
+        in eight bytes of the buffer. The peer's buffer needs Access.REMOTE_ATOMIC. A negative
+        number is its two's complement."""
         self._check_writable(buffer)
         there = remote._structure()
         return self._post(Queue.SENDS, buffer, lambda id: c.post_fetch_and_add(
             self._handle, buffer._handle, offset, ctypes.byref(there), remote_offset,
-            addend, id, int(flags)), flags)
+            _eight_bytes(addend), id, int(flags)), flags)
 
     def post_compare_and_swap(self, buffer: Buffer, remote: RemoteBuffer, expected: int,
                               desired: int, remote_offset: int = 0, offset: int = 0,
@@ -379,7 +380,7 @@ class Connection:
         there = remote._structure()
         return self._post(Queue.SENDS, buffer, lambda id: c.post_compare_and_swap(
             self._handle, buffer._handle, offset, ctypes.byref(there), remote_offset,
-            expected, desired, id, int(flags)), flags)
+            _eight_bytes(expected), _eight_bytes(desired), id, int(flags)), flags)
 
     @staticmethod
     def _check_writable(buffer: Buffer) -> None:
@@ -531,6 +532,12 @@ def _rest(buffer: Buffer, offset: int, size: Optional[int]) -> int:
     if offset < 0 or (size is not None and size < 0) or offset > len(buffer):
         raise IndexError(f"offset {offset} and size {size} are not within {len(buffer)} bytes")
     return len(buffer) - offset if size is None else size
+
+
+def _eight_bytes(number: int) -> int:
+    if not -2**63 <= number < 2**64:
+        raise OverflowError(f"{number} does not fit into eight bytes")
+    return number % 2**64
 
 
 def prepare(host: str, port: int, options: Options = Options(),

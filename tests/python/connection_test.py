@@ -122,6 +122,35 @@ class Requests(unittest.TestCase):
         found = int.from_bytes(counter.owner[offset:offset + 8], sys.byteorder)
         self.assertEqual(found, 9)
 
+    def test_a_negative_number_is_added(self):
+        counter = self.passive.register(bytearray(8 * [0] + 8 * [255]), Access.REMOTE_ATOMIC
+                                        | Access.REMOTE_WRITE)
+        before = self.active.register(bytearray(8))
+        offset = -counter.remote.address % 8
+        self.active.post_fetch_and_add(before, counter.remote, -2**63, remote_offset=offset)
+        self.active.post_fetch_and_add(before, counter.remote, 2**64 - 1, remote_offset=offset)
+        self.active.await_sends(2, SECONDS)
+        start = int.from_bytes(bytes(8 * [0] + 8 * [255])[offset:offset + 8], sys.byteorder)
+        self.assertEqual(int.from_bytes(counter.owner[offset:offset + 8], sys.byteorder),
+                         (start - 2**63 - 1) % 2**64)
+
+    def test_numbers_that_do_not_fit_are_refused(self):
+        buffer = self.active.register(bytearray(8))
+        there = self.passive.register(bytearray(8), Access.REMOTE_WRITE).remote
+        beyond = RemoteBuffer(2**64 + there.address, there.size, there.rkey)
+        post = self.active
+        for call in (lambda: post.post_send_with_immediate(buffer, 2**32 + 5),
+                     lambda: post.post_write_with_immediate(buffer, there, -1),
+                     lambda: post.post_send_with_invalidate(buffer, 2**32 + there.rkey),
+                     lambda: post.post_write(buffer, beyond),
+                     lambda: post.post_write(buffer, there, 2**64),
+                     lambda: post.post_fetch_and_add(buffer, there, 2**64),
+                     lambda: post.post_fetch_and_add(buffer, there, -2**63 - 1),
+                     lambda: post.advertise(buffer, 2**32)):
+            with self.assertRaises(OverflowError):
+                call()
+        buffer.close()  # nothing was posted
+
     def test_what_is_no_window_is_not_invalidated(self):
         into = self.passive.register(bytearray(64), Access.REMOTE_READ)
         text = self.active.register(b"hello")

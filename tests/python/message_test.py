@@ -57,6 +57,13 @@ class Pair(unittest.TestCase):
             self.assertIs(link, active)
             self.assertEqual(message.data, b"ping %d" % turn)
 
+    def test_types_and_tags_that_do_not_fit_are_refused(self):
+        active = self.established()
+        for values in ({"type": 2**32}, {"type": -1}, {"tag": 2**64}, {"tag": -1}):
+            with self.assertRaises(OverflowError):
+                active.send(b"hello", **values)
+        self.assertEqual(active.statistics["messages_sent"], 0)
+
     def test_objects_with_memory_are_sent_in_one_piece(self):
         active = self.established()
         for data in (bytearray(b"ab"), memoryview(b"abcd")[1:3], b"", b"x" * (1 << 20)):
