@@ -176,6 +176,8 @@ class Link:
         """Sends one message, and waits while too much waits to be sent. With `confirm`, waits until
         the peer's program has processed it, too."""
         while True:
+            if self._link is None:
+                raise ValueError("the link is closed")
             try:
                 number = self._link.send(data, type, tag, confirm)
                 break
@@ -332,7 +334,8 @@ async def listen_links(host: str = "", port: int = 0, backlog: int = 0,
 
 
 class _Readiness:
-    """Waits until a descriptor is readable; several coroutines may wait."""
+    """Waits until a descriptor is readable; several coroutines may wait. stop() comes before the
+    descriptor is closed, since another object may get its number then."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -340,14 +343,19 @@ class _Readiness:
         self._loop = asyncio.get_running_loop()
 
     def _on_readable(self) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """Stops watching, and wakes all."""
         self._loop.remove_reader(self._descriptor)
         self._signal.set()
 
+    def stop(self) -> None:
+        """Stops watching for ever, and wakes all. May be called twice."""
+        if self._descriptor >= 0:
+            self._on_readable()
+            self._descriptor = -1
+
     async def wait(self) -> None:
+        """ValueError after stop()."""
+        if self._descriptor < 0:
+            raise ValueError("the object that is waited for is closed")
         self._loop.add_reader(self._descriptor, self._on_readable)
         await self._signal.wait()
 
@@ -597,9 +605,11 @@ class _Requests:
             self._loop.remove_reader(self._descriptor)
 
     def stop(self, failure: Optional[Error] = None) -> None:
-        """The connection is closed, or cannot be waited for any more."""
+        """The connection is closed or, after a failure, cannot be waited for at present."""
         if self._descriptor >= 0:
             self._loop.remove_reader(self._descriptor)
+            if failure is None:
+                self._descriptor = -1  # another object may get the number
         futures, self._futures = self._futures, {}
         for future in futures.values():
             if not future.done():
@@ -618,6 +628,7 @@ class Connection:
         self._requests = {queue: _Requests(connection, queue) for queue in Queue}
         self._advertisements: Optional[_Readiness] = None
         self._disconnection: Optional[_Readiness] = None
+        self._establishing: Optional[_Readiness] = None
 
     async def establish(self, private_data: bytes = b"") -> "Connection":
         """Connects or accepts, and waits for the result."""
@@ -632,7 +643,8 @@ class Connection:
                     break
                 except Timeout:
                     pass
-                await _Readiness(self._connection.establishing_fileno()).wait_once()
+                self._establishing = _Readiness(self._connection.establishing_fileno())
+                await self._establishing.wait_once()
             for requests in self._requests.values():
                 requests.start()
             self._advertisements = _Readiness(self._connection.advertisement_fileno())
@@ -774,7 +786,7 @@ class Connection:
         requests raise NotConnected. May be called twice."""
         for requests in self._requests.values():
             requests.stop()
-        for readiness in (self._advertisements, self._disconnection):
+        for readiness in (self._advertisements, self._disconnection, self._establishing):
             if readiness is not None:
                 readiness.stop()
         self._advertisements = self._disconnection = None

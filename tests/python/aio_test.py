@@ -3,12 +3,13 @@
 import asyncio
 import errno
 import gc
+import os
 import sys
 import unittest
 
 import weft
 from weft import aio
-from weft.connection import Access, Flags, Options
+from weft.connection import Access, Flags, Options, Queue
 
 SECONDS = 60
 
@@ -18,6 +19,36 @@ class Bounded(unittest.IsolatedAsyncioTestCase):
 
     async def soon(self, awaitable):
         return await asyncio.wait_for(awaitable, SECONDS)
+
+
+class NextOwner:
+    """Has the number of a descriptor that was closed, and a reader in the event loop."""
+
+    def __init__(self, number):
+        try:
+            os.fstat(number)
+            raise unittest.SkipTest(f"descriptor {number} was not closed")
+        except OSError:
+            pass
+        reading, self.writing = os.pipe()
+        os.dup2(reading, number)
+        if reading != number:
+            os.close(reading)
+        self.number, self.readable = number, asyncio.Event()
+        asyncio.get_running_loop().add_reader(number, self.readable.set)
+
+    async def is_still_watched(self):
+        """Whether the event loop still reports when the descriptor becomes readable."""
+        os.write(self.writing, b"x")
+        try:
+            await asyncio.wait_for(self.readable.wait(), SECONDS)
+            return True
+        except asyncio.TimeoutError:
+            return False
+        finally:
+            asyncio.get_running_loop().remove_reader(self.number)
+            os.close(self.number)
+            os.close(self.writing)
 
 
 class Links(Bounded):
@@ -115,6 +146,13 @@ class Links(Bounded):
         with self.assertRaises(weft.Refused):
             await self.soon(dialing)
 
+    async def test_a_closed_link_sends_nothing(self):
+        active, passive = await self.pair()
+        passive.close()
+        active.close()
+        with self.assertRaisesRegex(ValueError, "closed"):
+            await active.send(b"hello")
+
     async def test_limits_belong_to_the_first(self):
         limits = weft.message.Limits(max_message_bytes=1000)
         async with await aio.listen_links("127.0.0.1", limits=limits) as listener:
@@ -168,6 +206,24 @@ class Streams(Bounded):
                                              receive(active), receive(passive)))
         self.assertEqual(got[2:], [size, size])
         await asyncio.gather(active.close(), passive.close())
+
+    async def test_a_second_close_leaves_the_next_owner_of_a_descriptor_alone(self):
+        active, passive = await self.pair()
+        number = active._stream.fileno()
+        await active.close()
+        await passive.close()
+        owner = NextOwner(number)
+        await active.close()
+        self.assertTrue(await owner.is_still_watched())
+
+    async def test_closing_ends_what_waits(self):
+        active, passive = await self.pair()
+        receiving = asyncio.ensure_future(active.receive(1))
+        await asyncio.sleep(0)
+        await active.close()
+        with self.assertRaises((ValueError, weft.Error)):
+            await self.soon(receiving)
+        await passive.close()
 
     async def test_a_send_waits_beside_bytes_that_nothing_receives(self):
         active, passive = await self.pair()
@@ -333,6 +389,24 @@ class Connections(Bounded):
         self.assertEqual(kinds, [weft.NotConnected, ValueError, ValueError])
         with self.assertRaises(ValueError):
             await active.send(active.allocate(8), flags=Flags.UNSIGNALED)
+
+    async def test_closing_ends_an_attempt(self):
+        async with await aio.listen_connections("127.0.0.1") as listener:
+            active = await aio.prepare_connection("127.0.0.1", listener.port)
+            establishing = asyncio.ensure_future(active.establish())
+            passive = await self.soon(listener.next())
+            active.close()
+            with self.assertRaises(ValueError):
+                await self.soon(establishing)
+            passive.close()
+
+    async def test_a_second_close_leaves_the_next_owner_of_a_descriptor_alone(self):
+        active, _ = await self.pair()
+        number = active._connection.fileno(Queue.RECEIVES)
+        active.close()
+        owner = NextOwner(number)
+        active.close()
+        self.assertTrue(await owner.is_still_watched())
 
     async def test_peers_are_rejected_or_leave(self):
         async with await aio.listen_connections("127.0.0.1") as listener:
