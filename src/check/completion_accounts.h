@@ -17,6 +17,7 @@ struct CompletionAccount {
   std::int64_t outstanding = 0;
   std::uint64_t polled = 0;    // completions, without those of flushed requests
   std::uint64_t given_up = 0;  // completions that were reported as never polled
+  std::uint64_t dropped = 0;   // all that queue pairs took with them
   std::uint64_t events = 0;    // taken from the channel
   std::uint64_t acknowledged = 0;
   // Completions that were in the queue when it was armed, and that no poll has taken since.

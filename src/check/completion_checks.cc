@@ -6,6 +6,7 @@
 #include <cstring>
 #include <numeric>
 #include <thread>
+#include <utility>
 
 #include "weft/counters.hpp"
 
@@ -29,14 +30,20 @@ bool read(ibv_cq* cq, CompletionQueueCounters& counters) {
   return checker().below.table->read_cq_counters(cq, &counters) == 0;
 }
 
-std::uint64_t sum(const StatusCounts& counts) {
-  return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+Completions to_completions(const StatusCounts& counts) {
+  return {.count = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0}),
+          .flushed = counts[IBV_WC_WR_FLUSH_ERR]};
 }
 
 // Completions that are in the queue now.
 std::uint64_t waiting_in(ibv_cq* cq) {
   CompletionQueueCounters counters;
-  return read(cq, counters) ? sum(counters.completions) - counters.polled : 0;
+  if (!read(cq, counters)) return 0;
+  const std::uint64_t made = to_completions(counters.completions).count;
+  const std::lock_guard lock(checker().mutex);
+  const CompletionAccount* const account = checker().completions.find(cq);
+  const std::uint64_t gone = counters.polled + (account ? account->dropped : 0);
+  return made > gone ? made - gone : 0;
 }
 
 }  // namespace
@@ -109,10 +116,37 @@ void check_wait(const ibv_comp_channel* channel) {
   }
 }
 
+namespace {
+
+void report_unpolled(Call& call, const ibv_cq* cq, std::uint64_t missed, const std::string& of) {
+  if (missed == 0) return;
+  call.report(Rule::never_polled,
+              fmt::format("{} of {}{} {} never polled, before {}.",
+                          missed == 1 ? "One completion" : fmt::format("{} completions", missed),
+                          describe(cq), of, missed == 1 ? "was" : "were", call.function()),
+              "They are dropped here", {maker_of(cq, "The completion queue was made here")});
+}
+
+// With the mutex. Returns how many completions a queue pair drops from the queue, but for those of
+// flushed requests. `settled` is what was polled or dropped before; another thread may have polled
+// since `made` was read.
+std::uint64_t drop(const ibv_cq* cq, const Completions& made, Completions& settled) {
+  if (made.count <= settled.count) return 0;
+  const Completions before = std::exchange(settled, made);
+  const std::uint64_t missed = made.not_flushed() - before.not_flushed();
+  CompletionAccount* const account = checker().completions.find(cq);
+  if (!account) return 0;
+  account->dropped += made.count - before.count;
+  account->given_up += missed;
+  return missed;
+}
+
+}  // namespace
+
 void check_unpolled(Call& call, ibv_cq* cq) {
   CompletionQueueCounters counters;
-  if (!cq || !read(cq, counters)) return;
-  const std::uint64_t made = sum(counters.completions) - counters.completions[IBV_WC_WR_FLUSH_ERR];
+  if (!read(cq, counters)) return;
+  const std::uint64_t made = to_completions(counters.completions).not_flushed();
   std::uint64_t missed = 0;
   {
     const std::lock_guard lock(checker().mutex);
@@ -121,11 +155,32 @@ void check_unpolled(Call& call, ibv_cq* cq) {
     missed = made - account->polled - account->given_up;
     account->given_up += missed;
   }
-  call.report(Rule::never_polled,
-              fmt::format("{} of {} {} never polled, before {}.",
-                          missed == 1 ? "One completion" : fmt::format("{} completions", missed),
-                          describe(cq), missed == 1 ? "was" : "were", call.function()),
-              "They are dropped here", {maker_of(cq, "The completion queue was made here")});
+  report_unpolled(call, cq, missed, "");
+}
+
+// Other queue pairs may share its completion queues: their completions stay. A queue pair of XRC
+// has only one of both queues.
+void check_unpolled(Call& call, ibv_qp* qp) {
+  QueuePairCounters counters;
+  if (checker().below.table->read_qp_counters(qp, &counters) != 0) return;
+  std::uint64_t sends = 0;
+  std::uint64_t receives = 0;
+  {
+    const std::lock_guard lock(checker().mutex);
+    const auto account = checker().requests.find(qp);
+    if (!account) return;
+    if (qp->send_cq) {
+      sends = drop(qp->send_cq, to_completions(counters.send_completions), account->settled_sends);
+    }
+    if (qp->recv_cq) {
+      receives = drop(qp->recv_cq, to_completions(counters.receive_completions),
+                      account->settled_receives);
+    }
+  }
+  const std::string of = fmt::format(" for queue pair {:#x}", qp->qp_num);
+  if (qp->send_cq == qp->recv_cq) return report_unpolled(call, qp->send_cq, sends + receives, of);
+  report_unpolled(call, qp->send_cq, sends, of);
+  report_unpolled(call, qp->recv_cq, receives, of);
 }
 
 namespace {

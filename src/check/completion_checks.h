@@ -17,9 +17,10 @@ void note_event(const ibv_cq* cq);
 void note_acknowledged(const ibv_cq* cq, unsigned events);
 // Before the program waits at the channel.
 void check_wait(const ibv_comp_channel* channel);
-// Before a queue pair or the queue itself is destroyed: completions that were not polled are lost.
-// Null: a queue pair of XRC has only one of both queues.
+// Completions that were not polled are lost: before the queue is destroyed, all of them; before a
+// queue pair is destroyed or reset, its own.
 void check_unpolled(Call& call, ibv_cq* cq);
+void check_unpolled(Call& call, ibv_qp* qp);
 // Before an object is destroyed, which waits for acknowledgements: of the completion events of a
 // queue; of the asynchronous events of a queue or queue pair, or the events of an id.
 void check_acknowledged(Call& call, const ibv_cq* cq);

@@ -142,9 +142,11 @@ ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) {
 int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   Call call("ibv_modify_qp");
   if (!call.may_use(qp)) return EINVAL;
-  const int failed = table_below().modify_qp(qp, attributes, mask);
   // RESET forgets the requests, and their completions: ibv_modify_qp(3).
-  if (failed == 0 && (mask & IBV_QP_STATE) != 0 && attributes->qp_state == IBV_QPS_RESET) {
+  const bool resets = (mask & IBV_QP_STATE) != 0 && attributes->qp_state == IBV_QPS_RESET;
+  if (resets) check_unpolled(call, qp);
+  const int failed = table_below().modify_qp(qp, attributes, mask);
+  if (failed == 0 && resets) {
     if (const auto account = account_of(qp)) forget_requests(*account);
   }
   if (failed == 0 && qp->state == IBV_QPS_ERR) checker().early_accesses.ended_all(qp);
@@ -200,8 +202,7 @@ void check_queue_pair_end(Call& call, ibv_qp* qp) {
   check_receives(call, qp);
   check_refused_peer(call, qp);
   check_events_acknowledged(call, qp);
-  check_unpolled(call, qp->send_cq);
-  if (qp->recv_cq != qp->send_cq) check_unpolled(call, qp->recv_cq);
+  check_unpolled(call, qp);
 }
 
 void forget_queue_pair(Call& call, const ibv_qp* qp) {

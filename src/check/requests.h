@@ -58,6 +58,18 @@ class Writers {
   std::deque<Ended> ended_;      // the oldest first
 };
 
+// Completions of one of the queues of a queue pair.
+struct Completions {
+  std::uint64_t count = 0;
+  std::uint64_t flushed = 0;  // those of them with IBV_WC_WR_FLUSH_ERR
+
+  [[nodiscard]] std::uint64_t not_flushed() const { return count - flushed; }
+  void add(ibv_wc_status status) {
+    ++count;
+    if (status == IBV_WC_WR_FLUSH_ERR) ++flushed;
+  }
+};
+
 // One queue pair. `posting` keeps the order of `sends` that of the queue pair: it is held while a
 // request is noted and posted.
 struct QueuePairAccount {
@@ -70,7 +82,9 @@ struct QueuePairAccount {
   InsideMutex posting;
   std::deque<Request> sends;
   std::deque<Request> receives;
-  bool ambiguous = false;  // two receives have had one wr_id, so that they cannot be told apart
+  bool ambiguous = false;     // two receives have had one wr_id, so that they cannot be told apart
+  Completions settled_sends;  // that were polled, or dropped by a reset
+  Completions settled_receives;  // likewise
 };
 
 struct SharedReceivesAccount {

@@ -149,7 +149,12 @@ std::optional<ibv_qp_type> check_completion(Call& call, const ibv_wc& completion
   }
   if (!account) return std::nullopt;
   const ibv_qp_type type = account->qp->qp_type;
-  if ((completion.opcode & IBV_WC_RECV) == 0) {
+  const bool is_send = (completion.opcode & IBV_WC_RECV) == 0;
+  {
+    const std::lock_guard lock(state.mutex);
+    (is_send ? account->settled_sends : account->settled_receives).add(completion.status);
+  }
+  if (is_send) {
     check_send_completion(call, *account, completion);
   } else {
     check_receive_completion(call, *account, completion);

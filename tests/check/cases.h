@@ -11,5 +11,6 @@ using Cases = std::map<std::string_view, void (*)(bool bad)>;
 
 [[nodiscard]] Cases heap_cases();
 [[nodiscard]] Cases order_cases();
+[[nodiscard]] Cases queue_cases();
 
 }  // namespace misuse

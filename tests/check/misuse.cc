@@ -625,18 +625,11 @@ void undefined_field_after_error(bool bad) {
   pair.close();
 }
 
-void await_event(Pair& pair, bool acknowledge = true) {
-  ibv_cq* cq = nullptr;
-  void* context = nullptr;
-  need(ibv_get_cq_event(pair.channel, &cq, &context) == 0, "ibv_get_cq_event");
-  if (acknowledge) ibv_ack_cq_events(cq, 1);
-}
-
 void never_polled(bool bad) {
   Pair pair({.channel = true});
   need(ibv_req_notify_cq(pair.sender_cq, 0) == 0, "ibv_req_notify_cq");
   need(pair.send(IBV_WR_RDMA_WRITE, pair.piece(0, 64), signaled) == 0, "ibv_post_send");
-  await_event(pair);
+  pair.await_event();
   if (!bad) Pair::poll(pair.sender_cq);
   pair.close();
 }
@@ -645,7 +638,7 @@ void unacknowledged_event(bool bad) {
   Pair pair({.channel = true});
   need(ibv_req_notify_cq(pair.sender_cq, 0) == 0, "ibv_req_notify_cq");
   need(pair.send(IBV_WR_RDMA_WRITE, pair.piece(0, 64), signaled) == 0, "ibv_post_send");
-  await_event(pair, !bad);
+  pair.await_event(!bad);
   Pair::poll(pair.sender_cq);
   pair.close();
 }
@@ -698,7 +691,7 @@ void not_drained(bool bad) {
       need(pair.send(IBV_WR_RDMA_WRITE, pair.piece(0, 64), signaled) == 0, "ibv_post_send");
     }
     for (int polled = 0; polled < requests;) {
-      await_event(pair);
+      pair.await_event();
       need(ibv_req_notify_cq(pair.sender_cq, 0) == 0, "ibv_req_notify_cq");
       ibv_wc completion{};
       while (ibv_poll_cq(pair.sender_cq, 1, &completion) == 1) {
@@ -860,6 +853,7 @@ int main(int count, char** words) {
   misuse::Cases cases = own_cases;
   cases.merge(misuse::heap_cases());
   cases.merge(misuse::order_cases());
+  cases.merge(misuse::queue_cases());
   const auto found = count == 3 ? cases.find(words[1]) : cases.end();
   if (found == cases.end()) {
     for (const auto& [name, run] : cases) std::printf("%s\n", std::string(name).c_str());

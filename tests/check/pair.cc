@@ -156,6 +156,13 @@ int Pair::send(ibv_wr_opcode opcode, ibv_sge list, unsigned flags, std::uint64_t
   return ibv_post_send(sender, &request, &bad);
 }
 
+void Pair::await_event(bool acknowledge) const {
+  ibv_cq* cq = nullptr;
+  void* cq_context = nullptr;
+  need(ibv_get_cq_event(channel, &cq, &cq_context) == 0, "ibv_get_cq_event");
+  if (acknowledge) ibv_ack_cq_events(cq, 1);
+}
+
 ibv_wc Pair::poll(ibv_cq* cq) {
   ibv_wc completion{};
   int polled = 0;

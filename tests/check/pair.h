@@ -40,6 +40,8 @@ struct Pair {
   void connect_receiver();
   // Of a pair with Options::extended.
   static ibv_cq_ex* extended(ibv_cq* cq) { return reinterpret_cast<ibv_cq_ex*>(cq); }
+  // Waits for an event of the channel.
+  void await_event(bool acknowledge = true) const;
   // Waits for one completion.
   static ibv_wc poll(ibv_cq* cq);
 
