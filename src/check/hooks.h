@@ -31,8 +31,8 @@ void hook_queues_of(verbs_context& context);
 // Notes a region whose address in the program is not known, so that no access to it is checked.
 void note_unplaced_region(Call& call, const ibv_mr& mr, const ibv_pd* domain);
 void forget_region(Call& call, std::uint32_t key);
-// Notes a queue pair that was made in another way than by the table.
-void note_queue_pair(Call& call, ibv_qp* qp, bool signal_all, bool implied);
+// Notes a new queue pair.
+void note_queue_pair(Call& call, ibv_qp* qp);
 // Before a queue pair is destroyed: what it leaves undone.
 void check_queue_pair_end(Call& call, ibv_qp* qp);
 void forget_queue_pair(Call& call, const ibv_qp* qp);

@@ -34,7 +34,7 @@ void note_implied_queue(Call& call, const ibv_cq* cq) {
 }
 
 // What the program did not pass to rdma_create_qp(3) was made with the queue pair.
-void note_queues(Call& call, const rdma_cm_id* id, const QueuesOf& before, bool signal_all) {
+void note_queues(Call& call, const rdma_cm_id* id, const QueuesOf& before) {
   hook_context(id->verbs);
   note_implied(call, Kind::domain, id->pd);
   note_implied_queue(call, id->send_cq);
@@ -45,7 +45,7 @@ void note_queues(Call& call, const rdma_cm_id* id, const QueuesOf& before, bool 
     checker().requests.add(*id->srq);
   }
   if (id->qp && id->qp != before.qp) {
-    note_queue_pair(call, id->qp, signal_all, false);
+    note_queue_pair(call, id->qp);
     if (ibv_qp_ex* extended = table_below().qp_to_qp_ex(id->qp)) hook_batches(*extended);
   }
 }
@@ -71,7 +71,7 @@ int id_create_qp(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* attributes) {
   Call call("rdma_create_qp");
   const QueuesOf before(id);
   const int failed = table_below().id_create_qp(id, pd, attributes);
-  if (failed == 0) note_queues(call, id, before, attributes->sq_sig_all != 0);
+  if (failed == 0) note_queues(call, id, before);
   return failed;
 }
 
@@ -79,7 +79,7 @@ int id_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* attributes) {
   Call call("rdma_create_qp_ex");
   const QueuesOf before(id);
   const int failed = table_below().id_create_qp_ex(id, attributes);
-  if (failed == 0) note_queues(call, id, before, attributes->sq_sig_all != 0);
+  if (failed == 0) note_queues(call, id, before);
   return failed;
 }
 
@@ -95,7 +95,7 @@ int id_create_srq(rdma_cm_id* id, ibv_pd* pd, ibv_srq_init_attr* attributes) {
   Call call("rdma_create_srq");
   const QueuesOf before(id);
   const int failed = table_below().id_create_srq(id, pd, attributes);
-  if (failed == 0) note_queues(call, id, before, false);
+  if (failed == 0) note_queues(call, id, before);
   return failed;
 }
 
@@ -103,7 +103,7 @@ int id_create_srq_ex(rdma_cm_id* id, ibv_srq_init_attr_ex* attributes) {
   Call call("rdma_create_srq_ex");
   const QueuesOf before(id);
   const int failed = table_below().id_create_srq_ex(id, attributes);
-  if (failed == 0) note_queues(call, id, before, false);
+  if (failed == 0) note_queues(call, id, before);
   return failed;
 }
 
@@ -123,7 +123,7 @@ int create_ep(rdma_cm_id** id, rdma_addrinfo* info, ibv_pd* pd, ibv_qp_init_attr
   QueuesOf none(*id);
   none.qp = nullptr;
   none.srq = nullptr;
-  note_queues(call, *id, none, attributes && attributes->sq_sig_all != 0);
+  note_queues(call, *id, none);
   return failed;
 }
 
@@ -149,7 +149,7 @@ int get_request(rdma_cm_id* listener, rdma_cm_id** id) {
   QueuesOf none(*id);
   none.qp = nullptr;
   none.srq = nullptr;
-  note_queues(call, *id, none, false);
+  note_queues(call, *id, none);
   return failed;
 }
 

@@ -113,6 +113,14 @@ std::uint32_t datagram_bytes_of(const ibv_qp& qp) {
   return least_mtu << port.active_mtu;
 }
 
+// The device knows it in any case: rdma_get_request(3) takes the attributes from the listener.
+bool has_all_signaled(ibv_qp* qp) {
+  ibv_qp_attr attributes{};
+  ibv_qp_init_attr initial{};
+  return table_below().query_qp(qp, &attributes, IBV_QP_CAP, &initial) == 0 &&
+         initial.sq_sig_all != 0;
+}
+
 bool may_use(Call& call, ibv_pd* pd, const ibv_qp_init_attr& attributes) {
   return call.may_use(pd) && call.may_use(attributes.send_cq) && call.may_use(attributes.recv_cq) &&
          call.may_use(attributes.srq);
@@ -122,14 +130,14 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
   Call call("ibv_create_qp");
   if (!may_use(call, pd, *attributes)) return errno = EINVAL, nullptr;
   ibv_qp* const qp = table_below().create_qp(pd, attributes);
-  if (qp) note_queue_pair(call, qp, attributes->sq_sig_all != 0, false);
+  if (qp) note_queue_pair(call, qp);
   return qp;
 }
 
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) {
   Call call("ibv_create_qp_ex");
   ibv_qp* const qp = checker().below.extended.create_qp_ex(context, attributes);
-  if (qp) note_queue_pair(call, qp, attributes->sq_sig_all != 0, false);
+  if (qp) note_queue_pair(call, qp);
   return qp;
 }
 
@@ -187,15 +195,16 @@ int destroy_ah(ibv_ah* ah) {
 
 }  // namespace
 
-void note_queue_pair(Call& call, ibv_qp* qp, bool signal_all, bool implied) {
+void note_queue_pair(Call& call, ibv_qp* qp) {
   const KeptErrno kept;
-  Object object{.kind = Kind::queue_pair, .handle = qp, .number = qp->qp_num, .implied = implied};
+  Object object{.kind = Kind::queue_pair, .handle = qp, .number = qp->qp_num};
   object.uses = {qp->pd, qp->send_cq, qp->recv_cq};
   if (qp->srq) object.uses.push_back(qp->srq);
   call.made(std::move(object));
   const std::uint32_t datagram_bytes = datagram_bytes_of(*qp);
+  const bool signals_all = has_all_signaled(qp);
   const std::lock_guard lock(checker().mutex);
-  checker().requests.add(*qp, signal_all)->datagram_bytes = datagram_bytes;
+  checker().requests.add(*qp, signals_all)->datagram_bytes = datagram_bytes;
 }
 
 void check_queue_pair_end(Call& call, ibv_qp* qp) {

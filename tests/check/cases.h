@@ -9,6 +9,7 @@ namespace misuse {
 
 using Cases = std::map<std::string_view, void (*)(bool bad)>;
 
+[[nodiscard]] Cases connection_cases();
 [[nodiscard]] Cases heap_cases();
 [[nodiscard]] Cases order_cases();
 [[nodiscard]] Cases queue_cases();

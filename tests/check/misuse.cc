@@ -851,6 +851,7 @@ const misuse::Cases own_cases = {
 
 int main(int count, char** words) {
   misuse::Cases cases = own_cases;
+  cases.merge(misuse::connection_cases());
   cases.merge(misuse::heap_cases());
   cases.merge(misuse::order_cases());
   cases.merge(misuse::queue_cases());
