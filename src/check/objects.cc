@@ -8,8 +8,12 @@
 namespace weft::check {
 namespace {
 
-// Older ones are forgotten: their addresses may belong to other memory of the program.
+// Older ones are forgotten, where the device has not freed their memory before: see forget().
 constexpr std::size_t max_destroyed = 16384;
+
+std::uintptr_t address_of(const void* memory) {
+  return reinterpret_cast<std::uintptr_t>(memory);
+}
 
 }  // namespace
 
@@ -53,7 +57,7 @@ void Objects::add(Object object) {
   const std::uint64_t count = ++counts_[object.kind];
   if (object.number == 0) object.number = count;
   object.addition = ++additions_;
-  destroyed_.erase(object.handle);
+  destroyed_.erase(address_of(object.handle));
   live_.insert_or_assign(object.handle, std::move(object));
 }
 
@@ -63,7 +67,7 @@ const Object* Objects::find(const void* handle) const {
 }
 
 const Object* Objects::find_destroyed(const void* handle) const {
-  const auto found = destroyed_.find(handle);
+  const auto found = destroyed_.find(address_of(handle));
   return found == destroyed_.end() ? nullptr : &found->second;
 }
 
@@ -74,11 +78,16 @@ void Objects::destroy(const void* handle, StackId stack, const std::string& dest
   auto node = live_.extract(found);
   node.mapped().destroyed = stack;
   node.mapped().destroyer = destroyer;
-  destroyed_.insert_or_assign(handle, std::move(node.mapped()));
+  destroyed_.insert_or_assign(address_of(handle), std::move(node.mapped()));
   order_.push_back(handle);
   if (order_.size() <= max_destroyed) return;
-  destroyed_.erase(order_.front());
+  destroyed_.erase(address_of(order_.front()));
   order_.pop_front();
+}
+
+void Objects::forget(const void* memory, std::size_t bytes) {
+  const std::uintptr_t first = address_of(memory);
+  destroyed_.erase(destroyed_.lower_bound(first), destroyed_.lower_bound(first + bytes));
 }
 
 void Objects::set_used(const void* handle, const void* used) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -58,6 +59,9 @@ class Objects {
   // already, so that another thread may have a new one at its address: that one is left alone.
   void destroy(const void* handle, StackId stack, const std::string& destroyer,
                std::uint64_t additions);
+  // The device has freed the memory of objects that were destroyed: what is there from now on is
+  // something else.
+  void forget(const void* memory, std::size_t bytes);
   // How many objects were added so far.
   [[nodiscard]] std::uint64_t additions() const { return additions_; }
   // From now on the object uses this other one only; null: none.
@@ -69,8 +73,8 @@ class Objects {
 
  private:
   std::unordered_map<const void*, Object> live_;
-  std::unordered_map<const void*, Object> destroyed_;
-  std::deque<const void*> order_;  // of destroyed_, the oldest first
+  std::map<std::uintptr_t, Object> destroyed_;  // by the address
+  std::deque<const void*> order_;               // of destroyed_, the oldest first
   std::unordered_map<Kind, std::uint64_t> counts_;
   std::atomic<std::uint64_t> additions_{0};
 };

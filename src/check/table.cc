@@ -3,6 +3,7 @@
 #include <mutex>
 #include <optional>
 
+#include "base/freed_objects.h"
 #include "base/kept_memory.h"
 #include "check/exit.h"
 #include "check/forking.h"
@@ -27,6 +28,12 @@ Choice& choice() {
   return *made;
 }
 
+// The device may give these addresses to new objects of any kind.
+void forget_freed(const void* memory, std::size_t bytes) {
+  const std::lock_guard lock(the_checker->mutex);
+  the_checker->objects.forget(memory, bytes);
+}
+
 const provider::Table& make(const provider::Table& below) {
   const std::lock_guard lock(choice().mutex);
   if (!choice().options) choice().options = read_options();
@@ -35,6 +42,7 @@ const provider::Table& make(const provider::Table& below) {
   if (!options.on) return below;
   the_checker = new Checker(options);
   the_checker->below.table = &below;
+  call_when_freed(forget_freed);
   keep_memory_of_destroyed();
   auto* const table = new provider::Table(below);
   hook_devices(*table);

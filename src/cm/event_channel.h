@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/kept_memory.h"
 #include "device/completion/event_queue.h"
 
 namespace weft::device {
@@ -95,8 +96,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
 
  private:
   // What the program knows of a channel. The last ones live on for a while after their channels.
-  struct Handle {
-    rdma_event_channel channel{};
+  struct Handle : KeptMemory {
+    rdma_event_channel channel{};  // first: see of()
     std::atomic<Channel*> owner{nullptr};
     std::atomic<int> readers{0};
     std::atomic<int> last_reader{0};  // thread id; 0: none yet

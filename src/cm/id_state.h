@@ -16,6 +16,7 @@
 #include <mutex>
 #include <optional>
 
+#include "base/kept_memory.h"
 #include "cm/event_channel.h"
 #include "cm/registry.h"
 #include "cm/reservation.h"
@@ -45,7 +46,7 @@ enum class Stage : std::uint8_t {
 // them: shorter data is padded with zeros (rdma_connect(3)).
 enum class InfinibandPrivateData : std::size_t { request = 56, reply = 196, rejection = 148 };
 
-struct IdState {
+struct IdState : KeptMemory {
   IdState(std::shared_ptr<Registry> shared, std::shared_ptr<Channel> events, bool waits,
           rdma_port_space ps, ibv_qp_type qp_type, void* context);
   IdState(const IdState&) = delete;
