@@ -17,6 +17,7 @@
 #include "check/imports.h"
 #include "check/inside.h"
 #include "check/objects.h"
+#include "check/parent_domains.h"
 #include "check/polled_writes.h"
 #include "check/regions.h"
 #include "check/report.h"
@@ -49,6 +50,7 @@ struct Checker {
   InsideMutex mutex;
   Objects objects;
   Imports imports;
+  ParentDomains parent_domains;
   Regions regions;
   CompletionAccounts completions;
   EventAccounts events;

@@ -26,6 +26,7 @@ int arm(ibv_cq* cq, int solicited_only);
 
 // Puts the checks into the operations of a context; again does nothing.
 void hook_context(ibv_context* context);
+void hook_domains_of(verbs_context& context);
 void hook_memory_of(verbs_context& context);
 void hook_queues_of(verbs_context& context);
 // Notes a region whose address in the program is not known, so that no access to it is checked.

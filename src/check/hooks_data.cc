@@ -89,6 +89,7 @@ void hook_context(ibv_context* context) {
   context->ops.post_srq_recv = post_srq_recv;
   context->ops.poll_cq = poll_cq;
   context->ops.req_notify_cq = arm;
+  hook_domains_of(*extended);
   hook_memory_of(*extended);
   hook_queues_of(*extended);
 }

@@ -51,8 +51,11 @@ int dealloc_pd(ibv_pd* pd) {
   Call call("ibv_dealloc_pd");
   if (!call.may_use(pd)) return EINVAL;
   const int failed = table_below().dealloc_pd(pd);
-  if (failed == 0) call.destroyed(pd);
   if (failed == EBUSY) call.refused(pd);
+  if (failed != 0) return failed;
+  call.destroyed(pd);
+  const std::lock_guard lock(checker().mutex);
+  checker().parent_domains.remove(pd);
   return failed;
 }
 

@@ -57,10 +57,12 @@ void report_region(Call& call, Rule rule, const MemoryRegion& region, const std:
 void check_piece(Call& call, const ibv_sge& piece, const Use& use) {
   Checker& state = checker();
   MemoryRegion region;
+  bool same_domain = false;
   {
     const std::lock_guard lock(state.mutex);
     const MemoryRegion* found = state.regions.find(piece.lkey);
     if (found) region = *found;
+    same_domain = state.parent_domains.are_one(region.domain, use.domain);
   }
   const std::string names =
       fmt::format("{} names {} with lkey {:#x}", use.request, range(piece), piece.lkey);
@@ -70,7 +72,7 @@ void check_piece(Call& call, const ibv_sge& piece, const Use& use) {
                          fmt::format("{}. That was the key of a {}, which is deregistered.", names,
                                      describe(region)));
   }
-  if (region.domain != use.domain) {
+  if (!same_domain) {
     return report_region(call, Rule::wrong_domain, region,
                          fmt::format("{}. This {} is in another protection domain than the queue.",
                                      names, describe(region)));

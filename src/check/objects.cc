@@ -23,6 +23,8 @@ std::string_view name_of(Kind kind) {
       return "context";
     case Kind::domain:
       return "protection domain";
+    case Kind::thread_domain:
+      return "thread domain";
     case Kind::region:
       return "memory region";
     case Kind::window:

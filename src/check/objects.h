@@ -17,6 +17,7 @@ namespace weft::check {
 enum class Kind : std::uint8_t {
   context,
   domain,
+  thread_domain,
   region,
   window,
   channel,

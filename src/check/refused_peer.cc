@@ -31,13 +31,18 @@ bool grants(ibv_qp* qp, unsigned right) {
          (attributes.qp_access_flags & right) != 0;
 }
 
+bool is_in_domain_of(const ibv_qp& qp, const MemoryRegion& region) {
+  const std::lock_guard lock(checker().mutex);
+  return checker().parent_domains.are_one(region.domain, qp.pd);
+}
+
 // In the order in which the device looks. The region may have changed since.
 std::string cause(ibv_qp* qp, const provider::RefusedAccess& refused, const MemoryRegion& region) {
   if (!region.mr) return "No region of this process has had this key; a window may have had it.";
   const std::string name = describe(region);
   if (region.gone != 0)
     return fmt::format("That was the key of a {}, which is deregistered.", name);
-  if (region.domain != qp->pd) {
+  if (!is_in_domain_of(*qp, region)) {
     return fmt::format("The {} is in another protection domain than the queue pair.", name);
   }
   if ((region.access & refused.right) == 0) {

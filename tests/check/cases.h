@@ -11,6 +11,7 @@ using Cases = std::map<std::string_view, void (*)(bool bad)>;
 
 [[nodiscard]] Cases connection_cases();
 [[nodiscard]] Cases heap_cases();
+[[nodiscard]] Cases object_cases();
 [[nodiscard]] Cases order_cases();
 [[nodiscard]] Cases queue_cases();
 

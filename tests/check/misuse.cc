@@ -853,6 +853,7 @@ int main(int count, char** words) {
   misuse::Cases cases = own_cases;
   cases.merge(misuse::connection_cases());
   cases.merge(misuse::heap_cases());
+  cases.merge(misuse::object_cases());
   cases.merge(misuse::order_cases());
   cases.merge(misuse::queue_cases());
   const auto found = count == 3 ? cases.find(words[1]) : cases.end();

@@ -9,11 +9,12 @@
 
 #include <atomic>
 
+#include "base/kept_memory.h"
 #include "device/context.h"
 
 namespace weft::device {
 
-struct ThreadDomain {
+struct ThreadDomain : KeptMemory {
   ibv_td td{};                // first: see of()
   std::atomic<int> users{0};  // parent domains that use it
 
