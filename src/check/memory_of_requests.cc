@@ -94,14 +94,31 @@ void check_piece(Call& call, const ibv_sge& piece, const Use& use) {
   }
 }
 
-// Where the bytes of a piece are in this process; 0: not known.
-std::uint64_t memory_of(const ibv_sge& piece) {
+// Where the bytes of a piece are in this process; 0: not known. `may` is asked about the region.
+template <typename May>
+std::uint64_t memory_of(const ibv_sge& piece, May may) {
   Checker& state = checker();
   const std::lock_guard lock(state.mutex);
   const MemoryRegion* region = state.regions.find(piece.lkey);
   if (!region || region->gone != 0 || region->memory == 0) return 0;
-  if (!region->covers(piece.addr, piece.length)) return 0;
+  if (!region->covers(piece.addr, piece.length) || !may(*region)) return 0;
   return region->memory + (piece.addr - region->first);
+}
+
+std::uint64_t memory_of(const ibv_sge& piece) {
+  return memory_of(piece, [](const MemoryRegion&) { return true; });
+}
+
+template <typename May>
+MemoryRanges ranges_of(std::span<const ibv_sge> pieces, May may) {
+  MemoryRanges ranges;
+  for (const ibv_sge& piece : pieces) {
+    if (piece.length == 0) continue;
+    const std::uint64_t address = memory_of(piece, may);
+    if (address == 0) return {};
+    ranges.push_back({address, piece.length});
+  }
+  return ranges;
 }
 
 bool add(Crc32c& checksum, std::uint64_t address, std::uint64_t bytes) {
@@ -166,14 +183,14 @@ std::optional<std::uint32_t> checksum_of(std::span<const ibv_sge> pieces) {
 }
 
 MemoryRanges ranges_of(std::span<const ibv_sge> pieces) {
-  MemoryRanges ranges;
-  for (const ibv_sge& piece : pieces) {
-    if (piece.length == 0) continue;
-    const std::uint64_t address = memory_of(piece);
-    if (address == 0) return {};
-    ranges.push_back({address, piece.length});
-  }
-  return ranges;
+  return ranges_of(pieces, [](const MemoryRegion&) { return true; });
+}
+
+MemoryRanges written_ranges_of(std::span<const ibv_sge> pieces, const ibv_pd* domain) {
+  return ranges_of(pieces, [domain](const MemoryRegion& region) {
+    return (region.access & IBV_ACCESS_LOCAL_WRITE) != 0 &&
+           checker().parent_domains.are_one(region.domain, domain);
+  });
 }
 
 namespace {

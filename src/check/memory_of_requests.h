@@ -30,6 +30,9 @@ void check_pieces(Call& call, std::span<const ibv_sge> pieces, const Use& use);
 
 // Where the pieces are in this process. Empty if a key is not valid, or the memory is elsewhere.
 [[nodiscard]] MemoryRanges ranges_of(std::span<const ibv_sge> pieces);
+// The same for memory that a request of this domain writes to; empty also if the device refuses
+// that.
+[[nodiscard]] MemoryRanges written_ranges_of(std::span<const ibv_sge> pieces, const ibv_pd* domain);
 
 // Checksums of the memory, taken as one sequence of bytes, for each 64 bytes of its first 64 KiB.
 // Empty if it cannot be read.
@@ -44,7 +47,8 @@ void check_pieces(Call& call, std::span<const ibv_sge> pieces, const Use& use);
 
 // The memory of a Read that is about to be posted, filled with a pattern, so that a program that
 // looks at it too early finds no old data that happen to be right. Of memory of more than 64 KiB
-// the first and the last 16 KiB. Nothing is filled where the Read reads from there.
+// the first and the last 16 KiB. Nothing is filled where the Read reads from there, nor where the
+// device refuses to write.
 class FilledMemory {
  public:
   FilledMemory(const MemoryRanges& ranges, std::uint64_t remote_address, std::uint32_t rkey);

@@ -151,7 +151,9 @@ PostedSends::PostedSends(Call& call, QueuePairAccount& account, const ibv_send_w
                     .writes = writes_locally(request.opcode),
                     .request = describe(request, account.number)});
     }
-    if (writes_locally(request.opcode)) request.writes = ranges_of(request.pieces);
+    if (writes_locally(request.opcode)) {
+      request.writes = written_ranges_of(request.pieces, account.qp->pd);
+    }
     const bool is_filled = order_.note(request, *given);
     if (is_filled && !writes_locally(request.opcode)) {
       request.checksum = checksum_of(request.pieces);
@@ -226,7 +228,7 @@ PostedReceives::PostedReceives(Call& call, QueuePairAccount* account, SharedRece
     const std::string name = fmt::format("receive {:#x} on {}", request.wr_id, place);
     check_pieces(call, request.pieces,
                  {.domain = domain, .writes = true, .request = "R" + name.substr(1)});
-    request.writes = ranges_of(request.pieces);
+    request.writes = written_ranges_of(request.pieces, domain);
     request.blocks = block_checksums(request.writes);
     if (!request.writes.empty()) {
       watch_memory(request, receives_of(account, shared, request.wr_id),

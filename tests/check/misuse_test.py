@@ -128,7 +128,8 @@ class Misuse(unittest.TestCase):
 
     def test_what_is_undefined_has_a_pattern(self):
         defined = {"sent.opcode": "0", "received.byte_len": "40", "flushed.status": "5",
-                   "flushed.wr_id": "1", "read.refused": "5678", "read.complete": "1234"}
+                   "flushed.wr_id": "1", "read.refused": "5678", "read.complete": "1234",
+                   "read.forbidden": "5678"}
         undefined = {"sent.byte_len": 4, "received.imm_data": 4, "received.src_qp": 4,
                      "flushed.opcode": 4, "read.posted": 8}
         for carrier in CARRIERS:
@@ -136,9 +137,10 @@ class Misuse(unittest.TestCase):
                 with self.subTest(carrier=carrier, options=options):
                     done = run(PATTERNS, options=[*options, "--same-host", carrier])
                     self.assertEqual(done.returncode, 0, done.stdout)
-                    # It looks at the memory of a Read, and at nothing else too early.
+                    # It looks at the memory of a Read too early, and reads where it must not.
                     reports = re.findall(r"check \[(.*?)\]", done.stderr)
                     wanted = ["early-access"] if options and WATCHES else []
+                    wanted += ["missing-right"] if options else []
                     self.assertEqual(reports, wanted, done.stderr)
                     shown = dict(line.split() for line in done.stdout.splitlines())
                     for name, value in defined.items():

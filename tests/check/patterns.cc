@@ -75,10 +75,25 @@ void show_reads() {
   pair.close();
 }
 
+// The device refuses to write to the memory.
+void show_forbidden_read() {
+  Pair pair;
+  ibv_mr* region = pair.add_region(destination, sizeof(std::uint64_t), 0);
+  word(pair, destination) = 0x5678;
+  ibv_sge piece = pair.piece(destination, sizeof(std::uint64_t));
+  piece.lkey = region->lkey;
+  need(pair.send(IBV_WR_RDMA_READ, piece, signaled) == 0, "ibv_post_send");
+  need(Pair::poll(pair.sender_cq).status == IBV_WC_LOC_PROT_ERR, "the Read is refused");
+  print("read.forbidden", word(pair, destination));
+  need(ibv_dereg_mr(region) == 0, "ibv_dereg_mr");
+  pair.close();
+}
+
 }  // namespace
 
 int main() {
   show_fields();
   show_reads();
+  show_forbidden_read();
   return 0;
 }
