@@ -30,6 +30,25 @@ int post_send(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** bad) {
   return failed;
 }
 
+// A request of the send queue, with a call of its own: ibv_bind_mw(3).
+int bind_mw(ibv_qp* qp, ibv_mw* window, ibv_mw_bind* bind) {
+  Call call("ibv_bind_mw");
+  if (!call.may_use(qp) || !call.may_use(window) || !call.may_use(bind->bind_info.mr)) {
+    return EINVAL;
+  }
+  const auto account = account_of(qp);
+  if (!account) return below().bind_mw(qp, window, bind);
+  ibv_send_wr request{};
+  request.wr_id = bind->wr_id;
+  request.opcode = IBV_WR_BIND_MW;
+  request.send_flags = bind->send_flags;
+  const std::lock_guard order(account->posting);
+  PostedSends posted(call, *account, &request);
+  const int failed = below().bind_mw(qp, window, bind);
+  posted.finish(failed, failed == 0 ? nullptr : &request);
+  return failed;
+}
+
 int post_recv(ibv_qp* qp, ibv_recv_wr* first, ibv_recv_wr** bad) {
   Call call("ibv_post_recv");
   if (!call.may_use(qp)) return *bad = first, EINVAL;
@@ -87,6 +106,7 @@ void hook_context(ibv_context* context) {
   context->ops.post_send = post_send;
   context->ops.post_recv = post_recv;
   context->ops.post_srq_recv = post_srq_recv;
+  context->ops.bind_mw = bind_mw;
   context->ops.poll_cq = poll_cq;
   context->ops.req_notify_cq = arm;
   hook_domains_of(*extended);

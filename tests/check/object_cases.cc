@@ -54,12 +54,39 @@ void wrong_domain_of_a_parent(bool bad) {
 }
 
 // A bind is a request of the send queue, whose completion retires no other one.
+void posted_region_behind_a_bind(bool bad) {
+  Pair pair;
+  const unsigned rights = unsigned{IBV_ACCESS_LOCAL_WRITE} | unsigned{IBV_ACCESS_MW_BIND};
+  ibv_mr* bound = pair.add_region(0, 4096, rights);
+  ibv_mr* region = pair.add_region(4096, 4096, IBV_ACCESS_LOCAL_WRITE);
+  ibv_mw* window = ibv_alloc_mw(pair.pd, IBV_MW_TYPE_1);
+  need(window != nullptr, "ibv_alloc_mw");
+  ibv_mw_bind bind{};
+  bind.wr_id = 1;
+  bind.send_flags = signaled;
+  bind.bind_info = {.mr = bound,
+                    .addr = pair.piece(0, 64).addr,
+                    .length = 64,
+                    .mw_access_flags = IBV_ACCESS_REMOTE_READ};
+  need(ibv_bind_mw(pair.sender, window, &bind) == 0, "ibv_bind_mw");
+  ibv_sge piece = pair.piece(4096, 64);
+  piece.lkey = region->lkey;
+  need(pair.send(IBV_WR_RDMA_WRITE, piece, signaled) == 0, "ibv_post_send");
+  need(Pair::poll(pair.sender_cq).wr_id == 1, "ibv_poll_cq");
+  if (!bad) Pair::poll(pair.sender_cq);
+  need(ibv_dereg_mr(region) == 0, "ibv_dereg_mr");
+  if (bad) Pair::poll(pair.sender_cq);
+  need(ibv_dealloc_mw(window) == 0 && ibv_dereg_mr(bound) == 0, "ibv_dealloc_mw");
+  pair.close();
+}
+
 }  // namespace
 
 Cases object_cases() {
   return {
       {"destroyed-object.long-ago", destroyed_object_long_ago},
       {"wrong-domain.of-a-parent", wrong_domain_of_a_parent},
+      {"posted-region.behind-a-bind", posted_region_behind_a_bind},
   };
 }
 
