@@ -88,7 +88,7 @@ class DataChannel {
   // Copies into the ring, then sends from there.
   std::size_t send_piece(Lock& lock, Gather& from, std::size_t max);
   // Sends what follows the first `done` bytes, straight from registered memory, which must stay
-  // until flow().idle().
+  // until flow().has_completed() what was taken last.
   std::size_t send_registered(Lock& lock, const verbs::LocalSlice& from, std::size_t done);
   // Copies what follows the first `done` bytes, and writes it to a buffer that the peer has mapped.
   std::size_t write_mapped(std::span<const std::byte> from, const verbs::RemoteSlice& to,

@@ -162,32 +162,35 @@ void Endpoint::finish() {
 
 // Calls in other threads return ECANCELED first, so that no thread copies from or to the rings any
 // more. Then everything that was sent, and the end, must complete before the disconnection, which
-// would discard it.
+// would discard it. Calls that wait for completions wait for the disconnection at the latest.
 bool Endpoint::close(const Deadline& deadline) {
   Lock lock(mutex_);
   if (closed_) {
-    wait(lock, Deadline::never(), [this] { return connector_.phase() == Phase::over; });
-    return clean_;
+    // The call that closes has a deadline of its own.
+    const bool over = wait(lock, deadline, [this] { return connector_.phase() == Phase::over; });
+    return over && clean_;
   }
   closed_ = true;
   changed_.notify_all();
   notify();
   // They see `closed_` and return: a copy that is under way without the lock must end before the
   // rings are freed.
-  wait(lock, Deadline::never(), [this] { return !sending_ && !receiving_; });
+  wait(lock, Deadline::never(), [this] { return !receiving_ && (!sending_ || row_completes_); });
   if (can_send_end()) {
     channel_.flow().finish();
     channel_.send_control();
     wait(lock, deadline, [this] { return channel_.flow().all_sent() || channel_.error() != 0; });
   }
-  close_connection();
+  close_connection(lock);
   return clean_;
 }
 
 // As close(), without the parts that may wait: then nothing but the end is sent.
 bool Endpoint::close_if_sent() {
-  const Lock lock(mutex_);
-  if (closed_ || sending_ || receiving_ || connector_.is_connecting()) return false;
+  Lock lock(mutex_);
+  if (closed_ || sending_ || receiving_ || completing_ > 0 || connector_.is_connecting()) {
+    return false;
+  }
   // What follows raises events, for which the stream thread need not wake up any more.
   registration_.leave();
   if (can_send_end()) {
@@ -204,7 +207,7 @@ bool Endpoint::close_if_sent() {
   }
   closed_ = true;
   notify();
-  close_connection();
+  close_connection(lock);
   return true;
 }
 
@@ -213,11 +216,14 @@ bool Endpoint::can_send_end() const {
 }
 
 // With the lock, and after the last completion that counts.
-void Endpoint::close_connection() {
+void Endpoint::close_connection(Lock& lock) {
   clean_ = !channel_.is_open() || (channel_.flow().all_sent() && channel_.flow().finished()) ||
            connector_.failure().error != 0;
   // After the completions above: a disconnection discards what is still in the queue.
   connector_.disconnect();
+  // Their memory, and the row of a mapping, are in use until the disconnection has ended the
+  // requests.
+  wait(lock, Deadline::never(), [this] { return completing_ == 0; });
   connector_.set_over();
   changed_.notify_all();
   // Afterwards the stream thread calls this object no more.
@@ -230,8 +236,8 @@ void Endpoint::close_connection() {
 void Endpoint::begin_anew_in_child() noexcept {
   std::construct_at(&mutex_);
   std::construct_at(&changed_);
-  sending_ = receiving_ = false;
-  sleepers_ = 0;
+  sending_ = receiving_ = row_completes_ = false;
+  sleepers_ = completing_ = 0;
   if (connector_.phase() == Phase::idle && !connector_.id()) return;
   std::construct_at(&turns_);
   std::construct_at(&registration_);
@@ -243,10 +249,11 @@ void Endpoint::begin_anew_in_child() noexcept {
   viewed_bytes_ = 0;
 }
 
-// Disconnects without the end, which is a reset for the peer.
+// Disconnects without the end, which is a reset for the peer. A close() that waits in another
+// thread goes on at once.
 void Endpoint::abort() {
   const Lock lock(mutex_);
-  if (!closed_ && channel_.error() == 0) {
+  if (connector_.phase() != Phase::over && channel_.error() == 0) {
     connector_.disconnect();
     connector_.fail(ECANCELED, "the attempt to connect was cancelled");
     channel_.break_off(ECANCELED);

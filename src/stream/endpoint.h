@@ -134,7 +134,8 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
   [[nodiscard]] Transfer refuse_send();
   void note_result_reported();
   [[nodiscard]] bool can_send_end() const;
-  void close_connection();
+  void close_connection(Lock& lock);
+  void await_completion(Lock& lock);
   template <typename Can, typename Post>
   Transfer send_all(Lock& lock, std::size_t bytes, const Deadline& deadline, const Can& can,
                     const Post& post);
@@ -167,6 +168,8 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
   bool clean_ = true;  // the result of close()
   bool sending_ = false;
   bool receiving_ = false;
+  int completing_ = 0;            // calls that wait until what they have posted is complete
+  bool row_completes_ = false;    // the call that has the turn to send is one of these
   std::size_t viewed_bytes_ = 0;  // of the last view(), that were not received since
   bool end_reported_ = false;     // a call that did not peek has returned TransferStatus::end
   bool result_reported_ = false;  // a call has returned the result of connecting

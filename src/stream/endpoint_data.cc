@@ -108,10 +108,23 @@ Transfer Endpoint::send_registered(const verbs::LocalSlice& bytes, const Deadlin
         done += posted;
         return posted;
       });
-  // The device reads the memory until the requests complete. That ends without a deadline: a
-  // connection that breaks completes them all.
-  if (done > 0) wait(lock, Deadline::never(), [this] { return channel_.flow().idle(); });
+  // The device reads the memory until the requests complete.
+  if (done > 0) await_completion(lock);
   return outcome;
+}
+
+// Waits until what this call has posted is complete, whatever other calls post meanwhile. That ends
+// without a deadline: a connection that breaks completes all requests, and close() breaks it at its
+// own deadline.
+void Endpoint::await_completion(Lock& lock) {
+  const std::uint64_t last = channel_.flow().last_taken();
+  const auto note = [&](int change) {
+    completing_ += change;
+    if (closed_) changed_.notify_all();  // close() waits for it
+  };
+  note(1);
+  wait(lock, Deadline::never(), [&] { return channel_.flow().has_completed(last); });
+  note(-1);
 }
 
 Transfer Endpoint::write_mapped(std::span<const std::byte> bytes, std::uint64_t offset,

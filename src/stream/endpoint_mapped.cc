@@ -23,8 +23,9 @@ void Endpoint::change_row(Lock& lock, std::uint32_t row, const Mapping& mapping,
   if (const int error = channel_.send_row(row, mapping)) {
     throw Error(error, "cannot send a mapping to the peer");
   }
-  // Ends without a deadline: a broken connection completes every request.
-  wait(lock, Deadline::never(), [this] { return channel_.flow().idle(); });
+  row_completes_ = true;
+  await_completion(lock);
+  row_completes_ = false;
 }
 
 std::int64_t Endpoint::map_buffer(std::span<std::byte> memory, std::int64_t offset,
@@ -49,6 +50,8 @@ std::int64_t Endpoint::map_buffer(std::span<std::byte> memory, std::int64_t offs
   maps.set(*row, mapping);
   try {
     change_row(lock, *row, mapping, deadline);
+    // The connection may have broken before the peer had the row.
+    if (const int error = channel_.error()) throw Error(error, "cannot map a buffer");
   } catch (...) {
     channel_.local_maps().set(*row, {});
     throw;

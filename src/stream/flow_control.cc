@@ -104,6 +104,7 @@ bool FlowControl::take_place() {
 void FlowControl::sent(std::uint32_t ring_bytes, std::uint32_t messages) {
   own_ring_.give_back(ring_bytes);
   sends_ -= messages;
+  completed_ += messages;
 }
 
 // --- Control -------------------------------------------------------------------------------------

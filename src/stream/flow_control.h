@@ -108,8 +108,10 @@ class FlowControl {
   // No data follows: the end is to be sent as soon as possible.
   void finish() { end_requested_ = true; }
   [[nodiscard]] bool finished() const { return end_requested_; }
-  // No data message of this side is under way.
-  [[nodiscard]] bool idle() const { return sends_ == 0; }
+  // The number of the last request that was taken, control messages not counted, and whether all
+  // requests up to a number have completed.
+  [[nodiscard]] std::uint64_t last_taken() const { return completed_ + sends_; }
+  [[nodiscard]] bool has_completed(std::uint64_t number) const { return completed_ >= number; }
   // Everything that was to be sent has completed, including the end.
   [[nodiscard]] bool all_sent() const {
     return sends_ == 0 && control_sends_ == 0 && (!end_requested_ || end_sent_);
@@ -176,9 +178,10 @@ class FlowControl {
   FlowSizes sizes_;
 
   // Sending.
-  RingCursor own_ring_;         // in use: bytes that have not completed
-  RingCursor peer_ring_;        // in use: bytes that no update has returned yet
-  std::uint32_t sends_ = 0;     // data messages that have not completed
+  RingCursor own_ring_;      // in use: bytes that have not completed
+  RingCursor peer_ring_;     // in use: bytes that no update has returned yet
+  std::uint32_t sends_ = 0;  // data messages that have not completed
+  std::uint64_t completed_ = 0;
   std::uint32_t peer_credits_;  // receives of the peer for data
   bool end_requested_ = false;
   bool end_sent_ = false;

@@ -56,7 +56,9 @@ void read_slowly(Stream& stream, std::size_t total) {
 
 int main(int count, char** words) {
   const std::string_view what = count > 1 ? words[1] : "";
-  weft::stream::Listener listener({weft::test::host(), 0});
+  weft::stream::Options options;
+  options.mapped_buffers = 1;
+  weft::stream::Listener listener({weft::test::host(), 0}, options);
   listener.listen();
   std::printf("%u\n", listener.port());
   std::fflush(stdout);

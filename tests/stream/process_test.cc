@@ -16,30 +16,14 @@
 #include <thread>
 
 #include "base/descriptor.h"
+#include "stream/peer_process.h"
 #include "stream/shared_ring.h"
 #include "stream/sides.h"
 #include "support/device.h"
 #include "support/host.h"
-#include "support/program.h"
 
 namespace weft::stream {
 namespace {
-
-// Runs tests/stream/peer.cc, which prints its port first. Killed by the destructor.
-class Peer : public test::Program {
- public:
-  explicit Peer(std::vector<std::string> arguments)
-      : Program(WEFT_STREAM_PEER, std::move(arguments)),
-        port_(static_cast<std::uint16_t>(std::atoi(line().c_str()))) {}
-  ~Peer() { signal(SIGKILL); }
-  Peer(const Peer&) = delete;
-  Peer& operator=(const Peer&) = delete;
-
-  [[nodiscard]] Address address() const { return {test::host(), port_}; }
-
- private:
-  std::uint16_t port_;
-};
 
 bool processes_share_memory() {
   const char* const same_host = getenv("WEFT_SAME_HOST");
@@ -343,11 +327,7 @@ TEST_P(Processes, ABellThatAnnouncesNothingIsAskedForAgain) {
 // Over TCP: between processes of one host, a write needs no answer of the peer's process.
 TEST_P(Processes, KeepaliveFindsAPeerThatStopped) {
   if (!test::own_device()) GTEST_SKIP() << "the peer's device does not stop with its process";
-  const char* const before = getenv("WEFT_SAME_HOST");
-  const std::string same_host = before ? before : "";
-  setenv("WEFT_SAME_HOST", "off", 1);
-  Peer peer({"hold"});
-  before ? setenv("WEFT_SAME_HOST", same_host.c_str(), 1) : unsetenv("WEFT_SAME_HOST");
+  Peer peer({"hold"}, Peer::Carrier::tcp);
   Options wanted = options();
   // A peer that runs may have to wait long for a processor, which must not look like its end.
   wanted.keepalive = Keepalive{20ms, test_timeout, 2};

@@ -39,6 +39,13 @@ void Program::signal(int number) const {
   if (pid_ > 0) kill(pid_, number);
 }
 
+void Program::stop() const {
+  signal(SIGSTOP);
+  int status = 0;
+  EXPECT_EQ(waitpid(pid_, &status, WUNTRACED), pid_);
+  EXPECT_TRUE(WIFSTOPPED(status));
+}
+
 std::string Program::line() {
   std::array<char, 200> text{};
   if (!std::fgets(text.data(), text.size(), output_)) return {};

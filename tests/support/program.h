@@ -19,6 +19,8 @@ class Program {
   Program& operator=(const Program&) = delete;
 
   void signal(int number) const;
+  // Stops the program by SIGSTOP, and returns when none of its threads runs any more.
+  void stop() const;
   // Returns the next line of its standard output without the newline; empty at the end of the
   // output.
   [[nodiscard]] std::string line();
