@@ -468,6 +468,16 @@ std::size_t DataChannel::receive_some(Lock& lock, Scatter& into, std::size_t max
   return done;
 }
 
+// A writer that waits for room is woken here, because no read does it.
+void DataChannel::want(std::size_t bytes) {
+  if (!flow_ || error_ != 0 || is_inherited()) return;
+  flow_->want(clamp_to_32_bits(bytes));
+  if (bytes == 0) return;
+  const bool has_room = flow_->readable() < flow_->receive_part_bytes();
+  if (has_room && flow_->peer_places() && reader_->writer_waits()) flow_->wake_peer(Wake::room);
+  send_control();
+}
+
 std::span<const std::byte> DataChannel::unread() const {
   const auto [at, side_by_side] = flow_->unread();
   return transport_->receive_ring().subspan(at, side_by_side);

@@ -102,6 +102,13 @@ class DataChannel {
   // --- Receiving
   [[nodiscard]] std::uint32_t readable() const { return flow_ ? flow_->readable() : 0; }
   [[nodiscard]] bool end_received() const { return flow_ && flow_->end_received(); }
+  // Whether this many bytes can be received, or as many as can come before some are received.
+  [[nodiscard]] bool has_enough(std::size_t bytes) const {
+    return flow_ && (flow_->readable() >= bytes || flow_->is_full());
+  }
+  // A call waits for this many bytes and receives none meanwhile, so the peer gets all room that
+  // there is. 0: the call has ended.
+  void want(std::size_t bytes);
   // Copies at most `max` of the bytes that have arrived. With `peek` they stay unread.
   std::size_t receive_some(Lock& lock, Scatter& into, std::size_t max, bool peek);
   // Unread bytes that lie side by side in the ring. There are some if readable() is not 0.

@@ -102,7 +102,8 @@ Transfer Endpoint::send_registered(const verbs::LocalSlice& bytes, const Deadlin
   Lock lock(mutex_);
   std::size_t done = 0;
   const auto outcome = send_all(
-      lock, bytes.size_bytes(), deadline, [this] { return channel_.flow().can_send_direct(); },
+      lock, bytes.size_bytes(), deadline,
+      [this] { return channel_.flow().can_send_direct() || channel_.flow().can_grow(); },
       [&](std::size_t) {
         const std::size_t posted = channel_.send_registered(lock, bytes, done);
         done += posted;
@@ -187,7 +188,7 @@ Transfer Endpoint::nothing_received(bool peek) {
 }
 
 // Bytes that have arrived are returned before any error. With `wait_all` and `peek` together no
-// byte leaves the ring, so a full ring must be enough.
+// byte leaves the ring, so a ring without room for more must be enough.
 Transfer Endpoint::receive(Scatter into, const Deadline& deadline, ReceiveFlags flags) {
   Lock lock(mutex_);
   const Turn turn(*this, lock, receiving_, deadline);
@@ -200,11 +201,7 @@ Transfer Endpoint::receive(Scatter into, const Deadline& deadline, ReceiveFlags 
   std::size_t done = 0;
   while (done < total) {
     // Any byte is enough, but for a peek that wants all of them at once.
-    std::size_t enough = 1;
-    if (flags.peek && flags.wait_all && channel_.is_open()) {
-      enough = std::min<std::size_t>(total, channel_.flow().sizes().receive_ring_bytes);
-    }
-    const bool waited = await_bytes(lock, deadline, enough);
+    const bool waited = await_bytes(lock, deadline, flags.peek && flags.wait_all ? total : 1);
     if (closed_ || channel_.readable() == 0) break;
     done += channel_.receive_some(lock, into, total - done, flags.peek);
     // As recv(2): without MSG_WAITALL a call returns what there is.
@@ -218,10 +215,14 @@ Transfer Endpoint::receive(Scatter into, const Deadline& deadline, ReceiveFlags 
 
 // False at the deadline; true also where no more bytes will come.
 bool Endpoint::await_bytes(Lock& lock, const Deadline& deadline, std::size_t enough) {
-  return wait(lock, deadline, [&] {
-    return receive_error() != 0 || channel_.end_received() ||
-           (channel_.is_open() && channel_.readable() >= enough);
-  });
+  const auto ready = [&] {
+    return receive_error() != 0 || channel_.end_received() || channel_.has_enough(enough);
+  };
+  if (enough == 1 || ready()) return wait(lock, deadline, ready);
+  channel_.want(enough);
+  const bool waited = wait(lock, deadline, ready);
+  channel_.want(0);
+  return waited;
 }
 
 View Endpoint::view(const Deadline& deadline) {

@@ -149,6 +149,15 @@ class FlowControl {
   };
   [[nodiscard]] Unread unread(std::uint32_t skipped = 0) const;
   void read(std::uint32_t bytes);
+  // A call waits for this many unread bytes; 0: none does. What was read is returned before its
+  // time if the peer has no room for them otherwise.
+  void want(std::uint32_t unread) { wanted_ = unread; }
+  // The peer can send nothing until bytes are read. A peer that has come to the end of a part which
+  // may grow goes on behind it.
+  [[nodiscard]] bool is_full() const {
+    const bool grows = write_at_ == 0 && receive_part_bytes_ < sizes_.receive_ring_bytes;
+    return unread_ == receive_part_bytes_ && !grows;
+  }
   [[nodiscard]] bool end_received() const { return end_received_; }
 
   // --- State, for tests and statistics
@@ -162,7 +171,8 @@ class FlowControl {
 
  private:
   [[nodiscard]] bool update_due() const {
-    return owed_bytes_ >= bytes_threshold_ || owed_receives_ >= receives_threshold_;
+    return owed_bytes_ >= bytes_threshold_ || owed_receives_ >= receives_threshold_ ||
+           (owed_bytes_ > 0 && wanted_ > receive_part_bytes_ - owed_bytes_);
   }
   [[nodiscard]] bool acknowledgement_due() const { return owed_acknowledgements_ == update_window; }
   [[nodiscard]] std::uint32_t make_update();
@@ -200,6 +210,7 @@ class FlowControl {
   std::uint32_t unread_ = 0;
   std::uint32_t owed_bytes_ = 0;  // read, and not returned to the peer
   std::uint32_t owed_receives_ = 0;
+  std::uint32_t wanted_ = 0;
   std::uint32_t bytes_threshold_;
   std::uint32_t receives_threshold_;
   bool end_received_ = false;

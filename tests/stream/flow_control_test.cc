@@ -278,6 +278,22 @@ TEST(FlowControl, AMessageForWhichNoReceiveIsLeftIsFound) {
   EXPECT_FALSE(returned.received(encode(Kind::map, 0)));
 }
 
+// A call that takes none of the bytes that it waits for gets all of the ring.
+TEST(FlowControl, WhatWasReadIsReturnedEarlyWhereTheRoomIsWanted) {
+  FlowControl flow = small_flow();
+  ASSERT_TRUE(flow.received(encode(Kind::data, 3)));
+  flow.read(2);
+  flow.want(6);  // these fit beside what was read
+  EXPECT_FALSE(flow.next_control());
+  flow.want(7);
+  EXPECT_EQ(flow.next_control(), encode(Update{.bytes = 2, .receives = 1}));
+  EXPECT_FALSE(flow.next_control());
+  EXPECT_FALSE(flow.is_full());
+  ASSERT_TRUE(flow.received(encode(Kind::data, 5)));
+  ASSERT_TRUE(flow.received(encode(Kind::data, 2)));
+  EXPECT_TRUE(flow.is_full());
+}
+
 TEST(FlowControl, APeerThatOverrunsTheUpdateWindowIsFound) {
   FlowControl flow = small_flow();
   ASSERT_EQ(flow.take(5).bytes, 5U);

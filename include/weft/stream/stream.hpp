@@ -51,8 +51,10 @@ enum class State {
 
 // As the flags of recv(2).
 struct ReceiveFlags {
-  bool peek = false;      // the bytes can be received again
-  bool wait_all = false;  // wait until all bytes are here, the stream ends, or the deadline passes
+  bool peek = false;  // the bytes can be received again
+  // Wait until all bytes are here, the stream ends, or the deadline passes. With `peek`: or until
+  // the stream's ring has no room for more, and cannot grow.
+  bool wait_all = false;
 };
 
 // What Stream::view() returns: bytes that have arrived, where they have arrived.
