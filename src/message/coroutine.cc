@@ -5,6 +5,7 @@
 
 #include "message/link.h"
 #include "message/loop_core.h"
+#include "message/waiter_list.h"
 #include "weft/message/event_loop.hpp"
 
 namespace weft::message {
@@ -139,7 +140,7 @@ Wait<bool> Connection::until_writable(Deadline deadline, std::stop_token stop) c
 // Shared with the listener's handler, which may run while the Acceptor is destroyed.
 struct Acceptor::Queue {
   std::deque<Request> requests;
-  std::deque<std::shared_ptr<Suspension>> waiting;
+  detail::WaiterList waiting;  // for a request each
 };
 
 Acceptor::Acceptor(EventLoop& loop, const Address& address, int backlog)
@@ -149,11 +150,7 @@ Acceptor::Acceptor(EventLoop& loop, const Address& address, int backlog)
           address,
           [queue = queue_](Request request) {
             queue->requests.push_back(std::move(request));
-            while (!queue->waiting.empty() && !queue->requests.empty()) {
-              const auto first = std::move(queue->waiting.front());
-              queue->waiting.pop_front();
-              first->resume(Woken::ready);
-            }
+            queue->waiting.resume_ready();
           },
           backlog)) {}
 
@@ -161,16 +158,19 @@ Acceptor::~Acceptor() = default;
 
 Wait<std::optional<Request>> Acceptor::next(Deadline deadline, std::stop_token stop) {
   const auto queue = queue_;
-  return {
-      std::make_shared<Suspension>(loop_, deadline, std::move(stop)),
-      [queue] { return !queue->requests.empty(); },
-      [queue](auto suspension, const auto&) { queue->waiting.push_back(std::move(suspension)); },
-      [queue](Woken) -> std::optional<Request> {
-        if (queue->requests.empty()) return std::nullopt;
-        std::optional<Request> first(std::move(queue->requests.front()));
-        queue->requests.pop_front();
-        return first;
-      }};
+  return {std::make_shared<Suspension>(loop_, deadline, std::move(stop)),
+          [queue] { return !queue->requests.empty(); },
+          // Its condition must not keep the queue, which keeps the condition.
+          [queue](auto suspension, const auto&) {
+            queue->waiting.add(std::move(suspension),
+                               [queue = queue.get()] { return !queue->requests.empty(); });
+          },
+          [queue](Woken) -> std::optional<Request> {
+            if (queue->requests.empty()) return std::nullopt;
+            std::optional<Request> first(std::move(queue->requests.front()));
+            queue->requests.pop_front();
+            return first;
+          }};
 }
 
 }  // namespace weft::message

@@ -1,4 +1,6 @@
 // Coroutines: waits, deadlines, cancellation, and loops that end while coroutines wait.
+#include <malloc.h>
+
 #include <set>
 #include <thread>
 
@@ -105,6 +107,40 @@ TEST(Coroutines, EveryWaitCanBeStoppedFromAnyThread) {
   sides.loop->step(1ms);
   std::jthread other([&] { source.request_stop(); });
   sides.wait([&] { return ended == 3; });
+}
+
+// A program may wait with a deadline again and again, for as long as it runs.
+TEST(Coroutines, WaitsThatHaveEndedLeaveNoMemoryBehind) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "AddressSanitizer keeps memory that was freed";
+#endif
+  constexpr int waits = 4000;
+  constexpr std::size_t few_bytes = 200'000;  // of several hundred for each wait
+  Sides sides({}, {}, [](Handlers& handlers) { handlers.message = nullptr; });
+  Acceptor acceptor(*sides.loop, {test::host(), 0});
+  const auto in_vain = [](Acceptor& from, Connection connection, int count, bool& over) -> Task<> {
+    for (int i = 0; i < count; ++i) {
+      EXPECT_FALSE(co_await from.next(Deadline::now()));
+      EXPECT_FALSE(co_await connection.receive(Deadline::now()));
+    }
+    over = true;
+  };
+  const auto run = [&](int count) {
+    bool over = false;
+    sides.loop->spawn(in_vain(acceptor, sides.b, count, over));
+    sides.wait([&] { return over; });
+    return mallinfo2().uordblks;
+  };
+  const std::size_t before = run(100);
+  EXPECT_LT(run(waits), before + few_bytes);
+  // Those that come are served.
+  bool accepted = false;
+  const auto serve = [](Acceptor& from, bool& over) -> Task<> {
+    over = (co_await from.next()).has_value();
+  };
+  sides.loop->spawn(serve(acceptor, accepted));
+  const Connection client = sides.loop->connect({test::host(), acceptor.port()}, {});
+  sides.wait([&] { return accepted; });
 }
 
 TEST(Coroutines, AConnectionThatFailsThrowsWhy) {
