@@ -55,8 +55,7 @@ void Connector::bind(const Address& local) {
   id_.emplace(std::move(id));
 }
 
-void Connector::register_events(verbs::EventChannel events, std::weak_ptr<IoHandler> handler) {
-  events_.emplace(std::move(events));
+void Connector::register_handler(std::weak_ptr<IoHandler> handler) {
   thread_.enter(std::move(handler));
   StreamThread::serve_device();
 }
@@ -79,9 +78,12 @@ void Connector::start(const Address& peer, std::span<const std::byte> private_da
     // As connect(2).
     throw Error(is_connecting() ? EALREADY : EISCONN, "the stream is connected already");
   }
-  // The channel and the id exist already if bind() was called.
-  verbs::EventChannel events = events_ ? std::move(*events_) : make_channel();
-  if (!id_) id_.emplace(events);
+  // The channel and the id exist already if bind() was called, or if an earlier call has thrown.
+  if (!id_) {
+    verbs::EventChannel events = make_channel();
+    id_.emplace(events);
+    events_.emplace(std::move(events));
+  }
   lookup_ = std::make_unique<verbs::detail::HostLookup>(options_.backend, peer);
   const bool at_once = lookup_->takes_no_time();
   if (at_once) {
@@ -90,7 +92,7 @@ void Connector::start(const Address& peer, std::span<const std::byte> private_da
   }
   private_data_.assign(private_data.begin(), private_data.end());
   phase_ = Phase::resolving;
-  register_events(std::move(events), std::move(handler));
+  register_handler(std::move(handler));
   if (!at_once) thread_.watch(lookup_->fd());
 }
 
@@ -115,7 +117,8 @@ void Connector::accept(PendingRequest& request, std::span<const std::byte> priva
   id_.emplace(std::move(request.id));
   // From here on the destructor of Request must not reject it.
   request.answered = true;
-  register_events(std::move(events), std::move(handler));
+  events_.emplace(std::move(events));
+  register_handler(std::move(handler));
   watch_events();
   try {
     answer(request.greeting, private_data);

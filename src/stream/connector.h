@@ -105,7 +105,7 @@ class Connector {
 
  private:
   [[nodiscard]] verbs::EventChannel make_channel() const;
-  void register_events(verbs::EventChannel events, std::weak_ptr<IoHandler> handler);
+  void register_handler(std::weak_ptr<IoHandler> handler);
   void answer(const StreamGreeting& peer, std::span<const std::byte> private_data);
   void open_transport();
   void open_flow(StreamGreeting peer, std::uint8_t variant);

@@ -136,6 +136,19 @@ TEST(Connecting, APortWithoutAListenerIsAnError) {
   }
 }
 
+// As with connect(2), another attempt may follow a call that has failed at once.
+TEST(Connecting, AnAttemptThatCouldNotBeginCanBeRepeated) {
+  Listener listener({test::host(), 0});
+  listener.listen();
+  Stream active;
+  EXPECT_THROW(active.start_connecting({"fe80::1%no-such-zone", 1}), Error);
+  EXPECT_EQ(active.state(), State::idle);
+  active.start_connecting({test::host(), listener.port()});
+  Stream passive = listener.accept(test_timeout);
+  EXPECT_TRUE(active.await_connected(test_timeout));
+  EXPECT_TRUE(passive.close(test_timeout));
+}
+
 TEST(Connecting, AnAttemptEndsAtItsDeadline) {
   Listener listener({test::host(), 0});
   listener.listen();  // requests are never taken
