@@ -199,8 +199,10 @@ bool Endpoint::close_if_sent() {
     process();
     if (!channel_.flow().all_sent() && channel_.error() == 0) {
       connector_.register_again(weak_from_this());
+      // The timers of the registration before are gone.
       channel_.keepalive().forget_check();
       check_keepalive();
+      if (const auto at = channel_.idle_rings().planned()) registration_.wake_at(*at);
       leave();
       return false;
     }

@@ -103,7 +103,7 @@ void Endpoint::check_keepalive() {
 
 void Endpoint::check_idle_rings() {
   IdleRings& rings = channel_.idle_rings();
-  if (!rings.is_planned() || !rings.due(steady_now())) return;
+  if (!rings.planned() || !rings.due(steady_now())) return;
   channel_.give_back_pages();
   if (rings.wants_check()) plan_idle_check();
 }

@@ -31,7 +31,8 @@ class IdleRings {
   [[nodiscard]] bool wants_check() const { return used_ && !check_at_; }
   // Returns when due() is to be called. `sent`: the bytes that the stream has sent by now.
   [[nodiscard]] Time plan(Time now, std::uint64_t sent);
-  [[nodiscard]] bool is_planned() const { return check_at_.has_value(); }
+  // When due() is to be called, if that is planned.
+  [[nodiscard]] std::optional<Time> planned() const { return check_at_; }
   // Whether the planned time has come. If so, nothing is planned any more.
   [[nodiscard]] bool due(Time now);
   // Whether anything was sent since plan().

@@ -7,7 +7,9 @@
 #include <future>
 #include <string>
 
+#include "stream/peer_process.h"
 #include "stream/sides.h"
+#include "support/device.h"
 
 namespace weft::stream {
 namespace {
@@ -84,6 +86,35 @@ TEST(IdleMemory, ASendRingIsGivenBackAfterMessages) {
   }
   EXPECT_TRUE(becomes_at_most(before + 1024, anonymous_kib)) << anonymous_kib();
   transfer(sides, std::size_t{6} << 20, 4);
+}
+
+// A stream that could not be closed at once goes on to give memory back.
+TEST(IdleMemory, ASendRingIsGivenBackAfterAnAttemptToClose) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "AddressSanitizer keeps memory that was freed";
+#endif
+  if (!test::own_device()) GTEST_SKIP() << "the peer's device does not stop with its process";
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  Peer peer({"echo"}, Peer::Carrier::tcp);
+  Stream stream;
+  stream.connect(peer.address(), test_timeout);
+  const auto echo = [&](std::size_t size) {
+    const auto bytes = test::pattern(size);
+    auto got = std::async(std::launch::async, [&] { return receive_all(stream, size); });
+    EXPECT_EQ(stream.send(bytes, test_timeout).bytes, size);
+    EXPECT_EQ(got.get(), bytes);
+  };
+  echo(1000);
+  const std::size_t before = anonymous_kib();
+  echo(std::size_t{6} << 20);
+  // The memory may be used again, so everything before it is complete as well.
+  const auto region = stream.domain().allocate<std::byte>(1);
+  ASSERT_TRUE(stream.send_registered(region.slice(), test_timeout).ok());
+  ASSERT_EQ(receive_all(stream, 1).size(), 1U);
+  peer.stop();
+  EXPECT_FALSE(stream.close_if_sent()) << "the peer does not confirm the end";
+  EXPECT_TRUE(becomes_at_most(before + 1024, anonymous_kib)) << anonymous_kib();
+  EXPECT_FALSE(stream.close(Deadline::now()));
 }
 
 // What the peer has not read must stay.

@@ -39,7 +39,7 @@ TEST(IdleRings, OneCheckIsPlannedAtATime) {
   EXPECT_FALSE(rings.wants_check());
   EXPECT_FALSE(rings.due(at - 1ns));
   EXPECT_TRUE(rings.due(at));
-  EXPECT_FALSE(rings.is_planned());
+  EXPECT_FALSE(rings.planned());
   EXPECT_TRUE(rings.wants_check()) << "the pages were not given back";
 }
 
