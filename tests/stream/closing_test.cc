@@ -1,4 +1,5 @@
 // Closing, while calls of other threads wait for a peer that has stopped.
+#include <poll.h>
 #include <signal.h>
 
 #include <future>
@@ -52,6 +53,17 @@ TEST_P(Closing, HasADeadlineWhileABufferIsBeingMapped) {
   if (!ends) peer_->signal(SIGKILL);
   EXPECT_FALSE(closed.get());
   EXPECT_THROW((void)mapping.get(), Error);
+}
+
+// A stream that could not be closed at once still finds out that its peer is gone.
+TEST_P(Closing, LeavesTheKeepaliveOfAStreamThatIsNotClosed) {
+  Options wanted = options();
+  wanted.keepalive = Keepalive{1000ms, 50ms, 2};
+  stream_->set_options(wanted);
+  if (stream_->close_if_sent()) GTEST_SKIP() << "the peer was found to be gone before";
+  const Deadline deadline = test_timeout;
+  while (stream_->error_number() == 0 && !deadline.passed()) poll(nullptr, 0, 10);
+  EXPECT_EQ(stream_->error_number(), ETIMEDOUT);
 }
 
 // A second call has its own deadline, and abort() ends the first one.
