@@ -68,20 +68,14 @@ Task<std::optional<Request>> Async::Parts::next(Executor& executor,
 
 Task<Stream> Async::Parts::accept(Executor& executor, std::shared_ptr<detail::ListenerCore> core,
                                   Deadline deadline, Data private_data, std::stop_token stop) {
-  while (true) {
-    auto request = co_await next(executor, core, deadline, stop);
-    if (!request) {
-      throw Error(stop.stop_requested() ? ECANCELED : ETIMEDOUT,
-                  fmt::format("no peer has connected to {}", core->id().local_address()));
-    }
-    try {
-      co_return co_await accept(executor, std::move(*request), private_data, deadline, stop);
-    } catch (const Error& error) {
-      const bool ended = error.error_number() == ECANCELED || error.error_number() == ETIMEDOUT;
-      if (ended && (stop.stop_requested() || deadline.passed())) throw;
-      // This peer has disconnected again: wait for the next one.
-    }
+  Suspension suspension(executor, deadline, std::move(stop));
+  detail::AcceptedCondition accepted(core, private_data);
+  const Woken woken = co_await until(suspension, accepted);
+  if (woken != Woken::ready) {
+    throw Error(woken == Woken::stopped ? ECANCELED : ETIMEDOUT,
+                fmt::format("no peer has connected to {}", core->id().local_address()));
   }
+  co_return accepted.take();
 }
 
 Task<Stream> Async::Parts::accept(Executor& executor, Request request, Data private_data,

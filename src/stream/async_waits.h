@@ -150,4 +150,23 @@ class RequestCondition final : public Condition {
   std::optional<Request> found_;
 };
 
+// A stream of a listener that is connected.
+class AcceptedCondition final : public Condition {
+ public:
+  AcceptedCondition(std::shared_ptr<ListenerCore> core, std::span<const std::byte> private_data)
+      : core_(std::move(core)), private_data_(private_data) {}
+  [[nodiscard]] bool holds() override {
+    found_ = core_->accept(private_data_);
+    return found_.has_value();
+  }
+  [[nodiscard]] Descriptors descriptors() const override { return core_->accept_descriptors(); }
+  // Only once it holds.
+  [[nodiscard]] Stream take() { return std::move(*found_); }
+
+ private:
+  std::shared_ptr<ListenerCore> core_;
+  std::span<const std::byte> private_data_;
+  std::optional<Stream> found_;
+};
+
 }  // namespace weft::stream::detail

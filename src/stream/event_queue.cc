@@ -1,8 +1,13 @@
 #include "stream/event_queue_core.h"
 
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include "stream/stream_thread.h"
+#include "verbs/conditions.h"
 
 namespace weft::stream {
 namespace detail {
@@ -23,10 +28,11 @@ std::optional<Event> EventQueueCore::take() {
   return event;
 }
 
-bool await_readable(int fd, const Deadline& deadline) {
+bool await_readable(std::span<const int> fds, const Deadline& deadline) {
   while (!deadline.passed()) {
-    pollfd entry{fd, POLLIN, 0};
-    const int ready = wait({&entry, 1}, deadline.poll_timeout_ms());
+    std::array<pollfd, verbs::detail::Descriptors::most> entries{};
+    std::ranges::transform(fds, entries.begin(), [](int fd) { return pollfd{fd, POLLIN, 0}; });
+    const int ready = wait(std::span(entries).first(fds.size()), deadline.poll_timeout_ms());
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) throw Error(errno, "cannot wait for an event");
   }
@@ -44,7 +50,7 @@ EventQueue::~EventQueue() = default;
 std::optional<Event> EventQueue::next(Deadline deadline) {
   while (true) {
     if (auto event = events_->take()) return event;
-    if (!detail::await_readable(events_->fd(), deadline)) return std::nullopt;
+    if (!detail::await_readable(std::array{events_->fd()}, deadline)) return std::nullopt;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 
 #include "stream/event_fd.h"
 #include "stream/fork_handler.h"
@@ -29,8 +30,8 @@ class EventQueueCore {
                             }};
 };
 
-// Waits until the descriptor is readable, across signals; false at the deadline. With a deadline
-// that has passed it does not look at the descriptor: the caller has just done so. Throws Error.
-[[nodiscard]] bool await_readable(int fd, const Deadline& deadline);
+// Waits until one of the descriptors is readable, across signals; false at the deadline. With a
+// deadline that has passed it does not look at them: the caller has just done so. Throws Error.
+[[nodiscard]] bool await_readable(std::span<const int> fds, const Deadline& deadline);
 
 }  // namespace weft::stream::detail

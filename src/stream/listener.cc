@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cerrno>
 #include <optional>
 
@@ -94,6 +95,45 @@ std::optional<Request> ListenerCore::take() {
     refuse(id, *reason);
   }
   return std::nullopt;
+}
+
+namespace {
+
+// Nothing where the peer has disconnected already. Throws where this side is the reason.
+std::optional<Stream> accept_unless_lost(Request request, std::span<const std::byte> private_data) {
+  try {
+    return std::move(request).accept(private_data);
+  } catch (const Error& error) {
+    const int reason = error.error_number();
+    const bool lost = reason == ECONNRESET || reason == ECONNABORTED || reason == ENOTCONN ||
+                      reason == EPIPE || reason == ETIMEDOUT;
+    if (!lost) throw;
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+AcceptQueue& ListenerCore::accepting() {
+  const std::lock_guard lock(mutex_);
+  if (!accepting_) accepting_ = std::make_unique<AcceptQueue>();
+  return *accepting_;
+}
+
+// Requests wait in the listener's backlog while a stream is connected already. Peers that
+// disconnect before their stream is connected are skipped.
+std::optional<Stream> ListenerCore::accept(std::span<const std::byte> private_data) {
+  ensure_listening();
+  AcceptQueue& queue = accepting();
+  auto found = queue.take();
+  if (found) return found;
+  while (queue.has_room()) {
+    auto request = take();
+    if (!request) break;
+    auto accepted = accept_unless_lost(std::move(*request), private_data);
+    if (accepted) queue.add(std::move(*accepted));
+  }
+  return queue.take();
 }
 
 // The stream thread takes the requests only while a queue is attached.
@@ -222,40 +262,18 @@ std::optional<Request> Listener::next(Deadline deadline) {
   core_->ensure_listening();
   while (true) {
     if (auto request = core_->take()) return request;
-    if (!detail::await_readable(core_->fd(), deadline)) return std::nullopt;
+    if (!detail::await_readable(std::array{core_->fd()}, deadline)) return std::nullopt;
   }
 }
 
-namespace {
-
-// Nothing where the peer has disconnected already. Throws where this side is the reason.
-std::optional<Stream> accept_unless_lost(Request request, std::span<const std::byte> private_data) {
-  try {
-    return std::move(request).accept(private_data);
-  } catch (const Error& error) {
-    const int reason = error.error_number();
-    const bool lost = reason == ECONNRESET || reason == ECONNABORTED || reason == ENOTCONN ||
-                      reason == EPIPE || reason == ETIMEDOUT;
-    if (!lost) throw;
-    return std::nullopt;
-  }
-}
-
-}  // namespace
-
-// Peers that disconnect before their stream is connected are skipped.
+// Another thread may take the stream that this one was woken for: then this waits again.
 Stream Listener::accept(Deadline deadline, std::span<const std::byte> private_data) {
-  while (auto request = next(deadline)) {
-    auto accepted = accept_unless_lost(std::move(*request), private_data);
-    if (!accepted) continue;
-    Stream& stream = *accepted;
-    try {
-      if (stream.await_connected(deadline)) return std::move(stream);
-    } catch (const Error&) {
-      continue;  // this peer has disconnected again: wait for the next one
+  while (true) {
+    if (auto stream = core_->accept(private_data)) return std::move(*stream);
+    if (!detail::await_readable(core_->accept_descriptors().all(), deadline)) {
+      throw Error(ETIMEDOUT, fmt::format("no peer has connected to port {}", port()));
     }
   }
-  throw Error(ETIMEDOUT, fmt::format("no peer has connected to port {}", port()));
 }
 
 int Listener::fd() const {

@@ -6,7 +6,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 
+#include "stream/accept_queue.h"
 #include "stream/connector.h"
 #include "stream/event_queue_core.h"
 #include "stream/fork_handler.h"
@@ -30,6 +32,13 @@ class ListenerCore final : public IoHandler, public std::enable_shared_from_this
   void adopt(int connection);
   // The next request that may become a stream; the others are rejected on the way. Never waits.
   [[nodiscard]] std::optional<Request> take();
+  // Accepts the requests that have come, and returns a stream that is connected. Never waits.
+  // Throws Error where this side is the reason that a stream cannot be accepted.
+  [[nodiscard]] std::optional<Stream> accept(std::span<const std::byte> private_data);
+  // What to wait for until the next accept().
+  [[nodiscard]] verbs::detail::Descriptors accept_descriptors() {
+    return accepting().descriptors(fd());
+  }
   void attach(std::shared_ptr<EventQueueCore> queue, std::uint64_t cookie);
   void on_io() noexcept override;
 
@@ -38,6 +47,7 @@ class ListenerCore final : public IoHandler, public std::enable_shared_from_this
   [[nodiscard]] std::uint64_t refused() const { return refused_; }
 
  private:
+  [[nodiscard]] AcceptQueue& accepting();
   [[nodiscard]] std::optional<Reason> reason_to_refuse(const StreamGreeting& greeting) const;
   void refuse(const verbs::Id& id, Reason reason);
 
@@ -49,8 +59,9 @@ class ListenerCore final : public IoHandler, public std::enable_shared_from_this
   bool listening_ = false;
   std::shared_ptr<EventQueueCore> queue_;
   std::uint64_t cookie_ = 0;
-  Observed observed_;                // while a queue is attached
-  ThreadRegistration registration_;  // while a queue is attached; destroyed before events_
+  std::unique_ptr<AcceptQueue> accepting_;  // made by the first call that accepts
+  Observed observed_;                       // while a queue is attached
+  ThreadRegistration registration_;         // while a queue is attached; destroyed before events_
   ForkHandler fork_handler_{this, [](void* self) noexcept {
                               std::construct_at(&static_cast<ListenerCore*>(self)->mutex_);
                             }};

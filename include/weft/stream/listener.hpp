@@ -83,8 +83,11 @@ class Listener {
   [[nodiscard]] WEFT_API std::string local_address() const;
   // Waits for the next request; nothing at the deadline. Throws Error.
   [[nodiscard]] WEFT_API std::optional<Request> next(Deadline deadline);
-  // Accepts requests until one of them is a connected stream. Throws Error: ETIMEDOUT at the
-  // deadline.
+  // Accepts the requests that come, and returns the stream that is connected first, as accept(2)
+  // does: a peer that is silent keeps no other one waiting. What is not connected at the deadline
+  // is left to the next call; so the `private_data` of a peer is that of the call that has seen its
+  // request. At most 64 streams are connecting at once; then one whose peer was silent for a second
+  // is given up. Throws Error: ETIMEDOUT at the deadline.
   [[nodiscard]] WEFT_API Stream accept(Deadline deadline,
                                        std::span<const std::byte> private_data = {});
   // Readable while a request may be waiting. Belongs to the listener.
