@@ -16,7 +16,7 @@ constexpr std::array points{
     PointName{"open-device", Point::open_device, ActionKind::call_error, "ibv_open_device"},
     PointName{"alloc-pd", Point::allocate_domain, ActionKind::call_error, "ibv_alloc_pd"},
     PointName{"reg-mr", Point::register_memory, ActionKind::call_error,
-              "ibv_reg_mr and its variants"},
+              "ibv_reg_mr and its variants, ibv_rereg_mr, ibv_reg_dm_mr and ibv_alloc_null_mr"},
     PointName{"alloc-mw", Point::allocate_window, ActionKind::call_error, "ibv_alloc_mw"},
     PointName{"create-comp-channel", Point::create_channel, ActionKind::call_error,
               "ibv_create_comp_channel"},

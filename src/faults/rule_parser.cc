@@ -223,6 +223,28 @@ std::optional<Mistake> read_condition(const Word& word, Rule& rule) {
   return std::nullopt;
 }
 
+// A duration and an amount are two conditions, though both are named after=.
+bool is_same_condition(std::string_view a, std::string_view b) {
+  const std::size_t equals = std::min(a.find('='), a.size());
+  if (a.substr(0, equals) != b.substr(0, std::min(b.find('='), b.size()))) return false;
+  if (a.substr(0, equals) != "after") return true;
+  std::uint64_t bytes = 0;
+  return read_amount(a.substr(equals + 1), bytes) == read_amount(b.substr(equals + 1), bytes);
+}
+
+std::optional<Mistake> read_conditions(std::span<const Word> words, Rule& rule) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (auto mistake = read_condition(words[i], rule)) return mistake;
+    const bool twice = std::ranges::any_of(words.first(i), [&](const Word& earlier) {
+      return is_same_condition(earlier.text, words[i].text);
+    });
+    if (!twice) continue;
+    const std::string_view name = words[i].text.substr(0, words[i].text.find('='));
+    return Mistake{std::string(name) + "= occurs twice", words[i].offset};
+  }
+  return std::nullopt;
+}
+
 std::optional<Mistake> read_rule(std::string_view text, std::span<const Word> words, Rule& rule) {
   if (words.size() < 3 || words[1].text != "at") {
     const std::size_t offset = words.size() < 2 ? text.size() : words[1].offset;
@@ -233,10 +255,7 @@ std::optional<Mistake> read_rule(std::string_view text, std::span<const Word> wo
   if (!point) return Mistake{"must be one of the points " + listed_points(), words[2].offset};
   rule.point = point->point;
   if (auto mistake = read_action(words[0], *point, rule.action)) return mistake;
-  for (const Word& word : words.subspan(3)) {
-    if (auto mistake = read_condition(word, rule)) return mistake;
-  }
-  return std::nullopt;
+  return read_conditions(words.subspan(3), rule);
 }
 
 std::optional<Mistake> read_seed(std::span<const Word> words, Rules& rules) {

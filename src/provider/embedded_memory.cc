@@ -89,12 +89,15 @@ int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t lengt
     errno = EINVAL;
     return IBV_REREG_MR_ERR_INPUT;
   }
-  const int failed = Context::of(mr->context)
-                         ->reregister_memory(mr, {.changes = flags,
-                                                  .domain = pd ? ProtectionDomain::of(pd) : nullptr,
-                                                  .address = address,
-                                                  .length_bytes = length,
-                                                  .access = static_cast<unsigned>(access)});
+  Context* context = Context::of(mr->context);
+  int failed = context->device().fault_of(faults::Point::register_memory);
+  if (failed == 0) {
+    failed = context->reregister_memory(mr, {.changes = flags,
+                                             .domain = pd ? ProtectionDomain::of(pd) : nullptr,
+                                             .address = address,
+                                             .length_bytes = length,
+                                             .access = static_cast<unsigned>(access)});
+  }
   if (failed == 0) return 0;
   errno = failed;
   // ibv_rereg_mr(3): after this value the program should not use the region any more.

@@ -147,6 +147,17 @@ TEST(RuleParser, ShowsThePlaceOfAMistake) {
   EXPECT_EQ(place("EIO at reg-mr; REM_ACCESS_ERR at reg-mr"), 1U);
 }
 
+// Of two values one would be ignored.
+TEST(RuleParser, RefusesAConditionThatOccursTwice) {
+  EXPECT_TRUE(error_of("ENOMEM at create-qp nth=2 p=0.5 nth=3").starts_with("nth= occurs twice"));
+  EXPECT_TRUE(error_of("ENOMEM at create-qp nth=2 nth=2").starts_with("nth= occurs twice"));
+  EXPECT_TRUE(error_of("RST at write after=1s after=20ms").starts_with("after= occurs twice"));
+  EXPECT_TRUE(error_of("RST at write after=1KiB after=2B").starts_with("after= occurs twice"));
+  const Rule both = only_rule("RST at write after=1s after=1KiB");
+  EXPECT_EQ(both.after_ns, 1'000'000'000U);
+  EXPECT_EQ(both.after_bytes, 1024U);
+}
+
 // A rule that could never apply would look like a program that has passed a test.
 TEST(RuleParser, RefusesConditionsThatCannotBeMet) {
   const auto refuses = [](std::string_view rule) {

@@ -416,6 +416,39 @@ TEST_F(Objects, OnlyDatagramsJoinGroups) {
   EXPECT_EQ(table_.destroy_cq(cq), 0);
 }
 
+// Each is the call of its turn, so that one that does not ask is seen by the one behind it.
+TEST(FaultyObjects, EachWayToRegisterMemoryFailsOnPurpose) {
+  const Table& table = embedded();
+  DeviceOptions options{.address = "127.0.0.1"};
+  options.faults = "EIO at reg-mr nth=1; EIO at reg-mr nth=3; EIO at reg-mr nth=5";
+  std::string why;
+  ibv_context* const context = table.open_configured(options, why);
+  ASSERT_NE(context, nullptr) << why;
+  ibv_pd* const domain = table.alloc_pd(context);
+  ibv_alloc_dm_attr wanted{};
+  wanted.length = 64;
+  ibv_dm* const memory = ibv_alloc_dm(context, &wanted);
+  ASSERT_NE(memory, nullptr);
+  errno = 0;
+  EXPECT_EQ(ibv_reg_dm_mr(domain, memory, 0, 64, IBV_ACCESS_ZERO_BASED), nullptr);
+  EXPECT_EQ(errno, EIO);
+  EXPECT_EQ(ibv_free_dm(memory), 0) << "nothing has registered it";
+  char buffer[64];
+  ibv_mr* const region = table.reg_mr(domain, buffer, sizeof buffer, IBV_ACCESS_LOCAL_WRITE);
+  ASSERT_NE(region, nullptr);
+  errno = 0;
+  EXPECT_EQ(table.rereg_mr(region, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, 0),
+            IBV_REREG_MR_ERR_CMD);
+  EXPECT_EQ(errno, EIO);
+  EXPECT_EQ(table.rereg_mr(region, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, 0), 0);
+  errno = 0;
+  EXPECT_EQ(ibv_alloc_null_mr(domain), nullptr);
+  EXPECT_EQ(errno, EIO);
+  EXPECT_EQ(table.dereg_mr(region), 0);
+  EXPECT_EQ(table.dealloc_pd(domain), 0);
+  EXPECT_EQ(table.close_device(context), 0);
+}
+
 TEST_F(Objects, WhatIsNotBuiltSaysSo) {
   ibv_ah_attr address{};
   EXPECT_EQ(table_.resolve_eth_l2_from_gid(context_, &address, nullptr, nullptr), EOPNOTSUPP);

@@ -65,6 +65,13 @@ bool fill_with_one_piece(std::byte* sink) {
   return done;
 }
 
+// Whether the user asked that this registration fails; errno is set then.
+bool fails_on_purpose(const ibv_pd* pd) {
+  const int failed = Context::of(pd->context)->device().fault_of(faults::Point::register_memory);
+  if (failed != 0) errno = failed;
+  return failed != 0;
+}
+
 }  // namespace
 
 // std::aligned_alloc() requires a size that is a multiple of the alignment.
@@ -132,6 +139,7 @@ int free_device_memory(ibv_dm* dm) {
 // The region counts as a user of the device memory, which therefore cannot be freed before it.
 ibv_mr* register_device_memory(ibv_pd* pd, ibv_dm* dm, std::uint64_t offset,
                                std::size_t length_bytes, unsigned access) {
+  if (fails_on_purpose(pd)) return nullptr;
   DeviceMemory& memory = *DeviceMemory::of(dm);
   // ibv_reg_dm_mr(3) requires zero-based access: the application has no address for device memory.
   const bool wrong = dm->context != pd->context || (access & IBV_ACCESS_ZERO_BASED) == 0 ||
@@ -153,6 +161,7 @@ ibv_mr* register_device_memory(ibv_pd* pd, ibv_dm* dm, std::uint64_t offset,
 }
 
 ibv_mr* allocate_null_region(ibv_pd* pd) {
+  if (fails_on_purpose(pd)) return nullptr;
   Context& context = *Context::of(pd->context);
   if (const int failed = context.null_memory().prepare()) {
     errno = failed;
