@@ -28,6 +28,7 @@
 #include "cli/live_view.h"
 #include "cli/ordered_output.h"
 #include "cli/progress.h"
+#include "cli/standard_output.h"
 #include "cli/terminal.h"
 #include "weft/capture/analysis.hpp"
 #include "weft/capture/packet_source.hpp"
@@ -69,22 +70,6 @@ class StopOnSignal {
 };
 
 // --- Reading -------------------------------------------------------------------------------------
-
-// The reader of standard output has closed it, as `head` does. This is not an error.
-class OutputClosed : public std::runtime_error {
- public:
-  OutputClosed() : std::runtime_error("standard output is closed") {}
-};
-
-[[noreturn]] void fail_output() {
-  // SIGPIPE is ignored, so that a closed pipe is an error of the write.
-  if (errno == EPIPE) throw OutputClosed();
-  throw std::system_error(errno, std::system_category(), "cannot write standard output");
-}
-
-void write_out(std::string_view text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) fail_output();
-}
 
 // Returns the files with the corrections of their clocks: those that were given, otherwise those
 // that can be measured, which are then in `clocks`.
@@ -152,7 +137,7 @@ void wait_for(const capture::PacketSource& source) {
 // Reads until the end of the source. An endless source (live, --follow) is read until Ctrl-C, and
 // its output is flushed whenever it has no packet. Returns false if Ctrl-C came before the end.
 bool read_all(capture::PacketSource& source, bool endless, capture::Analysis& analysis,
-              capture::Report& report, LiveView& view, Progress& progress) {
+              capture::Report& report, StandardOutput& out, LiveView& view, Progress& progress) {
   capture::RawPacket packet;
   while (!stop_requested) {
     if (source.next(packet)) {
@@ -166,7 +151,7 @@ bool read_all(capture::PacketSource& source, bool endless, capture::Analysis& an
     // All that is known is shown before the wait, because the next packet may take long.
     view.on_pause();
     report.flush();
-    if (std::fflush(stdout) != 0) fail_output();
+    out.flush();
     wait_for(source);
   }
   // Ctrl-C is the usual end of an endless source, and ends another one too early.
@@ -203,8 +188,8 @@ LiveView::Form live_form(const DissectOptions& options) {
 // `part` is nullptr if nothing else prints at the same time.
 std::unique_ptr<capture::Report> make_report(const DissectOptions& options,
                                              const capture::ReportOptions& wanted,
-                                             OrderedOutput::Part* part) {
-  capture::Report::Write write = write_out;
+                                             StandardOutput& out, OrderedOutput::Part* part) {
+  capture::Report::Write write = [&out](std::string_view text) { out.write(text); };
   if (part != nullptr) write = [part](std::string_view text) { part->write(text); };
   if (options.json) return capture::json_report(wanted, std::move(write));
   if (options.csv) return capture::csv_report(wanted, std::move(write));
@@ -273,7 +258,8 @@ bool export_packets(const DissectOptions& options, const std::vector<std::string
 // Analyzes one trace. The output files are opened before the first packet is read. `part` is
 // nullptr if no other trace is analyzed at the same time.
 int dissect_one(const DissectOptions& options, const capture::Selection& selection,
-                const std::vector<std::string>& files, OrderedOutput::Part* part = nullptr) {
+                const std::vector<std::string>& files, StandardOutput& out,
+                OrderedOutput::Part* part = nullptr) {
   std::string name = options.live.empty() ? files[0] : options.live;
   if (files.size() > 1) name += fmt::format(" and {} more", files.size() - 1);
   std::vector<capture::ClockDifference> clocks;
@@ -281,7 +267,7 @@ int dissect_one(const DissectOptions& options, const capture::Selection& selecti
   const bool alone = part == nullptr;
   if (alone && reads_ahead(options, files)) source = capture::read_ahead(std::move(source));
   const capture::ReportOptions wanted = report_options(options, name);
-  const auto report = make_report(options, wanted, part);
+  const auto report = make_report(options, wanted, out, part);
   capture::Analysis analysis;
   // The output is made before the first packet is read: its sinks must see all packets.
   DissectOutput output(analysis, selection, wanted, *report, parse_severity(options.severity));
@@ -304,9 +290,10 @@ int dissect_one(const DissectOptions& options, const capture::Selection& selecti
   const bool endless = options.follow || !options.live.empty();
   bool whole = false;
   {
-    LiveView view(live_form(options), output, *report, analysis, name);
+    LiveView view(live_form(options), output, *report, out, analysis, name);
     Progress progress(!endless && alone);
-    whole = read_all(*source, endless, analysis, *report, view, progress);
+    whole = read_all(*source, endless, analysis, *report, out, view, progress);
+    view.end();
   }
   // This is done after Ctrl-C as well: what was read so far is analyzed to its end.
   analysis.finish();
@@ -314,7 +301,7 @@ int dissect_one(const DissectOptions& options, const capture::Selection& selecti
   if (html) html->close();
   const bool exported = !packets || export_packets(options, files, output.collected(), *packets);
   if (part != nullptr) part->wait_for_turn();
-  if (std::fflush(stdout) != 0) fail_output();
+  out.flush();
   if (!whole) {
     print_error(stopped_text(name, *source));
     return exit_unusable;
@@ -381,10 +368,11 @@ int guarded(const std::function<int()>& work, OrderedOutput::Part* part = nullpt
 // One file that cannot be read does not keep the others from being analyzed; the highest status is
 // returned. A second processor analyzes the next file meanwhile; what is printed, and its order,
 // does not depend on that.
-int dissect_separately(const DissectOptions& options, const capture::Selection& selection) {
+int dissect_separately(const DissectOptions& options, const capture::Selection& selection,
+                       StandardOutput& out) {
   const std::vector<std::string>& files = options.files;
   const bool parallel = files.size() > 1 && reads_ahead(options, files);
-  OrderedOutput output(write_out);
+  OrderedOutput output([&out](std::string_view text) { out.write(text); });
   std::atomic<std::size_t> next = 0;
   const auto work = [&] {
     int worst = exit_ok;
@@ -394,8 +382,9 @@ int dissect_separately(const DissectOptions& options, const capture::Selection& 
       OrderedOutput::Part part(output, number);
       OrderedOutput::Part* const shared = parallel ? &part : nullptr;
       worst = std::max(
-          worst, guarded([&] { return dissect_one(options, selection, {files[number]}, shared); },
-                         shared));
+          worst,
+          guarded([&] { return dissect_one(options, selection, {files[number]}, out, shared); },
+                  shared));
     }
     return worst;
   };
@@ -413,8 +402,10 @@ int dissect_all(const DissectOptions& given) {
   const capture::Selection selection = selection_of(options);
   const StopOnSignal stop_on_signal;
   std::signal(SIGPIPE, SIG_IGN);
-  if (!options.separate) return dissect_one(options, selection, options.files);
-  return dissect_separately(options, selection);
+  StandardOutput out(options.html.empty() && options.extract.empty() &&
+                     options.export_pcap.empty());
+  if (!options.separate) return dissect_one(options, selection, options.files, out);
+  return dissect_separately(options, selection, out);
 }
 
 }  // namespace

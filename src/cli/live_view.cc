@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
+#include <exception>
 #include <utility>
 
 #include "capture/text/json_line.h"
@@ -50,18 +50,14 @@ std::uint64_t per_second(std::uint64_t amount, double seconds) {
   return static_cast<std::uint64_t>(static_cast<double>(amount) / std::max(seconds, 1e-3));
 }
 
-void print(std::string_view text) {
-  // An error is reported by the flush of the report.
-  (void)std::fwrite(text.data(), 1, text.size(), stdout);
-}
-
 }  // namespace
 
-LiveView::LiveView(Form form, DissectOutput& output, capture::Report& report,
+LiveView::LiveView(Form form, DissectOutput& output, capture::Report& report, StandardOutput& out,
                    const capture::Analysis& analysis, const std::string& name)
     : form_(form),
       output_(output),
       report_(report),
+      out_(out),
       analysis_(analysis),
       name_(name.substr(name.rfind('/') + 1)) {
   if (form_ == Form::nothing) return;
@@ -71,8 +67,12 @@ LiveView::LiveView(Form form, DissectOutput& output, capture::Report& report,
   });
 }
 
+// The overview is still there if an error has ended the reading. The output may be that error.
 LiveView::~LiveView() {
-  end();
+  try {
+    end();
+  } catch (const std::exception&) {
+  }
 }
 
 void LiveView::end() {
@@ -97,14 +97,14 @@ void LiveView::refresh(double seconds) {
   if (form_ == Form::with_json) write_json();
   if (form_ == Form::with_lines) write_line(seconds);
   if (form_ == Form::with_overview) draw(seconds);
-  std::fflush(stdout);
+  out_.flush();
 }
 
 // The cursor is below the last line. "\033[J" erases everything from there on.
 void LiveView::erase() {
-  if (lines_ == 0) return;
-  print(fmt::format("\033[{}A\r\033[J", lines_));
-  lines_ = 0;
+  if (const std::size_t lines = std::exchange(lines_, 0); lines > 0) {
+    out_.write(fmt::format("\033[{}A\r\033[J", lines));
+  }
 }
 
 void LiveView::draw(double seconds) {
@@ -119,7 +119,7 @@ void LiveView::draw(double seconds) {
   for (std::size_t i = 0; i < std::min(rows.size(), room); ++i) {
     lines.push_back(row_text(rows[i], seconds));
   }
-  for (const std::string& line : lines) print(cut(line, size.columns) + "\n");
+  for (const std::string& line : lines) out_.write(cut(line, size.columns) + "\n");
   lines_ = lines.size();
 }
 
@@ -178,7 +178,7 @@ std::string LiveView::row_text(const Row& row, double seconds) const {
 }
 
 void LiveView::write_line(double seconds) {
-  if (analysis_.totals().frames > frames_before_) print(title(seconds) + "\n");
+  if (analysis_.totals().frames > frames_before_) out_.write(title(seconds) + "\n");
 }
 
 void LiveView::write_json() {
@@ -191,7 +191,7 @@ void LiveView::write_json() {
   line.number("connections", analysis_.connections().size());
   line.number("operations", results.statistics.operations());
   line.number("findings", results.findings).end();
-  print({out.data(), out.size()});
+  out_.write({out.data(), out.size()});
 }
 
 }  // namespace weft::cli

@@ -10,6 +10,7 @@
 
 #include "capture/report/report.h"
 #include "cli/dissect_output.h"
+#include "cli/standard_output.h"
 
 namespace weft::cli {
 
@@ -23,7 +24,7 @@ class LiveView {
     with_overview,  // and a table on the terminal
   };
   // All must outlive this object. `name` is that of the input.
-  LiveView(Form form, DissectOutput& output, capture::Report& report,
+  LiveView(Form form, DissectOutput& output, capture::Report& report, StandardOutput& out,
            const capture::Analysis& analysis, const std::string& name);
   LiveView(const LiveView&) = delete;
   LiveView& operator=(const LiveView&) = delete;
@@ -39,7 +40,7 @@ class LiveView {
     if (form_ != Form::nothing) refresh_if_due();
   }
   // Removes the overview from the terminal, before other text is printed. Nothing is shown after
-  // it.
+  // it. As the functions above it throws if standard output cannot be written.
   void end();
 
  private:
@@ -67,6 +68,7 @@ class LiveView {
   Form form_;
   DissectOutput& output_;
   capture::Report& report_;
+  StandardOutput& out_;
   const capture::Analysis& analysis_;
   std::string name_;
   std::uint64_t packets_ = 0;

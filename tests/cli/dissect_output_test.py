@@ -1,0 +1,100 @@
+"""`weft dissect` where its output cannot be written, or must not be, and what its inputs may be."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(TESTS / "dropin"))
+import libraries  # pylint: disable=wrong-import-position
+
+CAPTURES = TESTS / "data" / "capture"
+
+
+def plain(name):
+    """The bytes of a stored capture."""
+    return subprocess.run([libraries.needs("zstd"), "-dc", CAPTURES / f"{name}.pcap.zst"],
+                          check=True, stdout=subprocess.PIPE).stdout
+
+
+class InFolder(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def file(self, name, data):
+        path = self.folder / name
+        path.write_bytes(data)
+        return path
+
+    def start(self, *arguments, **options):
+        process = subprocess.Popen([libraries.WEFT, "dissect", *map(str, arguments)],
+                                   stdin=options.pop("stdin", subprocess.DEVNULL),
+                                   stdout=options.pop("stdout", subprocess.PIPE),
+                                   stderr=subprocess.PIPE, cwd=self.folder, **options)
+        self.addCleanup(process.stderr.close)
+        if process.stdout:
+            self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def run_to_end(self, *arguments, **options):
+        process = self.start(*arguments, **options)
+        out, said = process.communicate(timeout=60)
+        return process.returncode, (out or b"").decode(), said.decode()
+
+
+class ClosedOutput(InFolder):
+    """The reader of the output has closed it, as `head` does."""
+
+    def closed_pipe(self):
+        reading, writing = os.pipe()
+        os.close(reading)
+        self.addCleanup(os.close, writing)
+        return writing
+
+    def test_ends_a_file_that_is_followed(self):
+        whole = plain("rxe_rping")
+        for options in ((), ("--json",)):
+            growing = self.file("growing.pcap", whole[:len(whole) // 2])
+            process = self.start("--follow", *options, growing)
+            process.stdout.readline()
+            process.stdout.close()
+            with growing.open("ab") as file:
+                file.write(whole[len(whole) // 2:])
+            self.assertEqual((process.wait(timeout=60), process.stderr.read()), (0, b""), options)
+
+    def test_a_full_disk_ends_a_file_that_is_followed(self):
+        growing = self.file("growing.pcap", plain("rxe_rping"))
+        with open("/dev/full", "wb") as full:
+            status, _, said = self.run_to_end("--follow", growing, stdout=full)
+        self.assertEqual(status, 2)
+        self.assertIn("cannot write standard output: No space left", said)
+
+    def test_files_that_were_asked_for_are_complete(self):
+        capture = self.file("nfs.pcap", plain("nfs3_rxe"))
+        lists = ("--operations", "--rpc", "--json")
+        folders = {name: self.folder / name for name in ("closed", "read")}
+        for name, folder in folders.items():
+            folder.mkdir()
+            stdout = self.closed_pipe() if name == "closed" else subprocess.DEVNULL
+            status, _, said = self.run_to_end(
+                *lists, "--html", folder / "page.html", "--export-pcap", folder / "one.pcapng",
+                "--extract", folder / "parts", capture, stdout=stdout)
+            self.assertEqual(status, 1, said)  # it has findings
+        closed, read = ({str(path.relative_to(folder)): path.read_bytes()
+                         for path in folder.rglob("*") if path.is_file()}
+                        for folder in folders.values())
+        self.assertEqual(closed.keys(), read.keys())
+        self.assertEqual([name for name in read if closed[name] != read[name]], [])
+        self.assertGreater(len(json.loads(closed["parts/index.json"])), 100)
+
+
+if __name__ == "__main__":
+    sys.exit(libraries.main())
