@@ -260,6 +260,10 @@ void Network::dispatch(const Event& event) {
   }
   if (event.kind == Event::Kind::datagram) return deliver(event.target);
   const std::shared_ptr<Socket> socket = share(static_cast<int>(event.target));
+  const bool is_answer =
+      event.kind == Event::Kind::established || event.kind == Event::Kind::refused;
+  // mend() sends again what a cut loses.
+  if (is_answer && socket->link && socket->link->cut) return;
   switch (event.kind) {
     case Event::Kind::readable:
       return tell(socket, EPOLLIN);

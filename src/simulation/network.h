@@ -39,6 +39,7 @@ struct Socket {
   bool abandoned = false;      // by its process, whose end may come first
   bool initiated = false;      // this end has connected
   bool wants_room = false;     // a send found none
+  bool refusal_due = false;    // bytes that the other end will refuse were lost
   // Null until it is connected. `other` is the socket at the other end, this one where it is
   // connected to itself, and gone where it was closed.
   std::shared_ptr<Pipe> in;
@@ -175,6 +176,7 @@ class Network final : public SimulatedKernel {
   [[nodiscard]] std::size_t waiting(Socket& socket) const;
   void give_room(Socket& reader);
   void refuse_bytes(Socket& socket);
+  void send_again(Socket& socket);
 
   // The end
   void abandon(Socket& socket);

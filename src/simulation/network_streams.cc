@@ -67,11 +67,15 @@ Socket* Network::listener_for(const Socket& initiator) const {
   return found == listeners_.end() ? nullptr : find(found->second);
 }
 
-// The request to connect is at the other host, whose kernel answers it.
+// The request to connect is at the other host, whose kernel answers it. A second request of the
+// same socket, which was sent again after a cut, finds nothing new as long as the first one's
+// responder is there.
 void Network::arrive(Socket& initiator) {
+  if (initiator.state != Socket::State::connecting) return;
+  if (initiator.out && !initiator.other.expired()) return;
   const Time due = delayed(initiator, 0);
   if (due == never) return;
-  Socket* const listens = listener_for(initiator);
+  Socket* const listens = initiator.out ? nullptr : listener_for(initiator);
   if (!listens) return schedule_.add({due, Event::Kind::refused, number_of(initiator)});
   const std::shared_ptr<Socket> listener = share(listens->fd);
   const std::shared_ptr<Socket> responder = make_socket();
@@ -158,6 +162,7 @@ std::ptrdiff_t Network::send(int fd, std::span<const iovec> pieces) {
 // The other end has closed its socket; its kernel answers bytes with a reset.
 void Network::refuse_bytes(Socket& socket) {
   const Time there = delayed(socket, 0);
+  socket.refusal_due = there == never;
   if (there == never) return;
   schedule_.add({there + (there - schedule_.now()), Event::Kind::reset, number_of(socket)});
 }
@@ -179,8 +184,10 @@ std::ptrdiff_t Network::receive(int fd, std::span<const iovec> pieces) {
 // The sender's TCP hears of the room with an acknowledgement.
 void Network::give_room(Socket& reader) {
   const auto sender = reader.other.lock();
-  if (!sender || !std::exchange(sender->wants_room, false)) return;
-  expect_writable(*sender, delayed(reader, 0));
+  if (!sender || !sender->wants_room) return;
+  const Time due = delayed(reader, 0);
+  sender->wants_room = due == never;  // otherwise mend() sends it again
+  expect_writable(*sender, due);
 }
 
 bool Network::peer_closed(int fd) {
@@ -246,19 +253,47 @@ void Network::cut(std::size_t a, std::size_t b) {
   link.cut_since = schedule_.now();
   flights_.lose(link);
   for (const auto& socket : sockets_) {
-    if (socket && socket->link == &link && socket->out) socket->out->hold(schedule_.now());
+    if (!socket || socket->link != &link || !socket->out) continue;
+    socket->out->hold(schedule_.now());
+    if (socket->other.expired()) socket->in->hold(schedule_.now());
   }
 }
 
-// TCP notices when it sends the first lost segment again.
 void Network::mend(std::size_t a, std::size_t b) {
   LinkState& link = links_.between(a, b);
   if (!std::exchange(link.cut, false)) return;
   for (const auto& socket : sockets_) {
-    if (!socket || socket->link != &link || !socket->out) continue;
-    const Time due = delayed(*socket, 0);
-    socket->out->release(due);
-    if (const auto other = socket->other.lock()) expect_readable(*other, due);
+    if (socket && socket->link == &link) send_again(*socket);
+  }
+}
+
+// TCP sends again what was lost since the cut: requests to connect, their answers, bytes, and the
+// probes of a full window.
+void Network::send_again(Socket& socket) {
+  // Not even the request has an answer, or its responder is closed already.
+  if (socket.state == Socket::State::connecting && socket.other.expired() && !socket.abandoned) {
+    schedule_.add({delayed(socket, 0), Event::Kind::syn, number_of(socket)});
+  }
+  if (!socket.out) return;
+  const Time due = delayed(socket, 0);
+  socket.out->release(due);
+  if (const auto other = socket.other.lock()) {
+    // Before the first bytes.
+    if (other->state == Socket::State::connecting) {
+      schedule_.add({due, Event::Kind::established, number_of(*other)});
+    }
+    expect_readable(*other, due);
+  }
+  if (socket.wants_room && socket.out->room() > 0) {
+    socket.wants_room = false;
+    expect_writable(socket, due);
+  }
+  if (socket.refusal_due) refuse_bytes(socket);
+  // The other host's kernel sends also for a socket that its program has closed.
+  if (socket.state == Socket::State::connected && socket.other.expired()) {
+    const Time from_other = delayed(socket, 0);
+    socket.in->release(from_other);
+    expect_readable(socket, from_other);
   }
 }
 
