@@ -72,8 +72,8 @@ std::optional<std::size_t> Network::host_of(const Socket& from, std::uint32_t ad
 // TCP and UDP have ports of their own. UDP sockets share one where all of them want that.
 bool Network::is_taken(const Socket& by, const Place& place) const {
   if (place.port == 0) return false;
+  const auto host = place.address == INADDR_ANY ? host_of(by) : host_of(by, place.address);
   if (!by.inbox) {
-    const auto host = place.address == INADDR_ANY ? host_of(by) : host_of(by, place.address);
     return std::ranges::any_of(sockets_, [&](const auto& other) {
       if (!other || other->inbox || other->abandoned || other.get() == &by) return false;
       const bool holds =
@@ -85,7 +85,8 @@ bool Network::is_taken(const Socket& by, const Place& place) const {
   }
   return std::ranges::any_of(sockets_, [&](const auto& other) {
     return other && other->inbox && other->local == place && other.get() != &by &&
-           place.address != 0 && !(by.inbox->shared && other->inbox->shared);
+           place.address != 0 && !(by.inbox->shared && other->inbox->shared) &&
+           host_of(*other) == host;
   });
 }
 

@@ -175,5 +175,12 @@ TEST(Cut, BytesForASocketThatIsClosedAreRefusedAfterIt) {
   EXPECT_EQ(one.send(), -ECONNRESET);
 }
 
+TEST(SimulatedSockets, EachHostHasItsOwnLoopbackForDatagrams) {
+  Kernel kernel;
+  EXPECT_EQ(kernel.bind(kernel.socket_on(0, SOCK_DGRAM), INADDR_LOOPBACK, port), 0);
+  EXPECT_EQ(kernel.bind(kernel.socket_on(0, SOCK_DGRAM), INADDR_LOOPBACK, port), -EADDRINUSE);
+  EXPECT_EQ(kernel.bind(kernel.socket_on(1, SOCK_DGRAM), INADDR_LOOPBACK, port), 0);
+}
+
 }  // namespace
 }  // namespace weft::simulation
