@@ -18,7 +18,7 @@ void note_acknowledged(const ibv_cq* cq, unsigned events);
 // Before the program waits at the channel.
 void check_wait(const ibv_comp_channel* channel);
 // Completions that were not polled are lost: before the queue is destroyed, all of them; before a
-// queue pair is destroyed or reset, its own.
+// queue pair is destroyed, or after it was reset, its own.
 void check_unpolled(Call& call, ibv_cq* cq);
 void check_unpolled(Call& call, ibv_qp* qp);
 // Before an object is destroyed, which waits for acknowledgements: of the completion events of a

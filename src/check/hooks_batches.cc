@@ -19,6 +19,7 @@ struct Noted {
 // Between ibv_wr_start() and ibv_wr_complete() one thread uses the queue pair.
 struct Batch {
   std::vector<Noted> requests;
+  bool refused = false;  // the queue pair is destroyed
 };
 
 // The functions of the device, which are the same for each queue pair.
@@ -75,6 +76,25 @@ ibv_send_wr* linked(Batch& batch) {
   return batch.requests.empty() ? nullptr : &batch.requests.front().work;
 }
 
+// Calls the device, which holds a lock of the queue pair meanwhile.
+template <auto member, typename... Arguments>
+void pass(ibv_qp_ex* qp, Arguments... arguments) {
+  if (!batch_of(qp).refused) (below().*member)(qp, arguments...);
+}
+
+// The call cannot fail: ibv_wr_complete() does.
+void start(ibv_qp_ex* qp) {
+  bool may_use = false;
+  {
+    Call call("ibv_wr_start");
+    may_use = call.may_use(&qp->qp_base);
+  }
+  if (may_use) below().wr_start(qp);
+  Batch& batch = batch_of(qp);
+  batch.requests.clear();
+  batch.refused = !may_use;
+}
+
 int complete(ibv_qp_ex* qp) {
   Call call("ibv_wr_complete");
   std::shared_ptr<QueuePairAccount> account;
@@ -85,6 +105,7 @@ int complete(ibv_qp_ex* qp) {
   // Taken out, because another thread's ibv_wr_start() may return before this call does.
   Batch batch;
   std::swap(batch, batch_of(qp));
+  if (batch.refused) return EINVAL;
   ibv_send_wr* const first = linked(batch);
   if (!account) return below().wr_complete(qp);
   checker().polled_writes.look();
@@ -98,54 +119,54 @@ int complete(ibv_qp_ex* qp) {
 void hook_requests(ibv_qp_ex& qp) {
   qp.wr_send = [](ibv_qp_ex* of) {
     add(of, IBV_WR_SEND);
-    below().wr_send(of);
+    pass<&ibv_qp_ex::wr_send>(of);
   };
   qp.wr_send_imm = [](ibv_qp_ex* of, std::uint32_t immediate_be) {
     add(of, IBV_WR_SEND_WITH_IMM);
-    below().wr_send_imm(of, immediate_be);
+    pass<&ibv_qp_ex::wr_send_imm>(of, immediate_be);
   };
   qp.wr_send_inv = [](ibv_qp_ex* of, std::uint32_t rkey) {
     add(of, IBV_WR_SEND_WITH_INV);
-    below().wr_send_inv(of, rkey);
+    pass<&ibv_qp_ex::wr_send_inv>(of, rkey);
   };
   qp.wr_rdma_write = [](ibv_qp_ex* of, std::uint32_t rkey, std::uint64_t address) {
     add(of, IBV_WR_RDMA_WRITE).wr.rdma = {address, rkey};
-    below().wr_rdma_write(of, rkey, address);
+    pass<&ibv_qp_ex::wr_rdma_write>(of, rkey, address);
   };
   qp.wr_rdma_write_imm = [](ibv_qp_ex* of, std::uint32_t rkey, std::uint64_t address,
                             std::uint32_t immediate_be) {
     add(of, IBV_WR_RDMA_WRITE_WITH_IMM).wr.rdma = {address, rkey};
-    below().wr_rdma_write_imm(of, rkey, address, immediate_be);
+    pass<&ibv_qp_ex::wr_rdma_write_imm>(of, rkey, address, immediate_be);
   };
   qp.wr_rdma_read = [](ibv_qp_ex* of, std::uint32_t rkey, std::uint64_t address) {
     add(of, IBV_WR_RDMA_READ).wr.rdma = {address, rkey};
-    below().wr_rdma_read(of, rkey, address);
+    pass<&ibv_qp_ex::wr_rdma_read>(of, rkey, address);
   };
   qp.wr_atomic_cmp_swp = [](ibv_qp_ex* of, std::uint32_t rkey, std::uint64_t address,
                             std::uint64_t compare, std::uint64_t swap) {
     add(of, IBV_WR_ATOMIC_CMP_AND_SWP).wr.atomic = {address, compare, swap, rkey};
-    below().wr_atomic_cmp_swp(of, rkey, address, compare, swap);
+    pass<&ibv_qp_ex::wr_atomic_cmp_swp>(of, rkey, address, compare, swap);
   };
   qp.wr_atomic_fetch_add = [](ibv_qp_ex* of, std::uint32_t rkey, std::uint64_t address,
                               std::uint64_t addend) {
     add(of, IBV_WR_ATOMIC_FETCH_AND_ADD).wr.atomic = {address, addend, 0, rkey};
-    below().wr_atomic_fetch_add(of, rkey, address, addend);
+    pass<&ibv_qp_ex::wr_atomic_fetch_add>(of, rkey, address, addend);
   };
   qp.wr_atomic_write = [](ibv_qp_ex* of, std::uint32_t rkey, std::uint64_t address,
                           const void* value) {
     ibv_send_wr& work = add(of, IBV_WR_ATOMIC_WRITE);
     work.wr.rdma = {address, rkey};
     work.send_flags |= IBV_SEND_INLINE;  // the value is copied
-    below().wr_atomic_write(of, rkey, address, value);
+    pass<&ibv_qp_ex::wr_atomic_write>(of, rkey, address, value);
   };
   qp.wr_bind_mw = [](ibv_qp_ex* of, ibv_mw* window, std::uint32_t rkey,
                      const ibv_mw_bind_info* info) {
     add(of, IBV_WR_BIND_MW);
-    below().wr_bind_mw(of, window, rkey, info);
+    pass<&ibv_qp_ex::wr_bind_mw>(of, window, rkey, info);
   };
   qp.wr_local_inv = [](ibv_qp_ex* of, std::uint32_t rkey) {
     add(of, IBV_WR_LOCAL_INV);
-    below().wr_local_inv(of, rkey);
+    pass<&ibv_qp_ex::wr_local_inv>(of, rkey);
   };
 }
 
@@ -154,20 +175,20 @@ void hook_data(ibv_qp_ex& qp) {
                      std::uint32_t length) {
     const ibv_sge piece{.addr = address, .length = length, .lkey = lkey};
     set_pieces(of, {&piece, 1});
-    below().wr_set_sge(of, lkey, address, length);
+    pass<&ibv_qp_ex::wr_set_sge>(of, lkey, address, length);
   };
   qp.wr_set_sge_list = [](ibv_qp_ex* of, std::size_t count, const ibv_sge* pieces) {
     set_pieces(of, {pieces, count});
-    below().wr_set_sge_list(of, count, pieces);
+    pass<&ibv_qp_ex::wr_set_sge_list>(of, count, pieces);
   };
   qp.wr_set_inline_data = [](ibv_qp_ex* of, void* address, std::size_t length) {
     const ibv_data_buf piece{.addr = address, .length = length};
     set_inline(of, {&piece, 1});
-    below().wr_set_inline_data(of, address, length);
+    pass<&ibv_qp_ex::wr_set_inline_data>(of, address, length);
   };
   qp.wr_set_inline_data_list = [](ibv_qp_ex* of, std::size_t count, const ibv_data_buf* pieces) {
     set_inline(of, {pieces, count});
-    below().wr_set_inline_data_list(of, count, pieces);
+    pass<&ibv_qp_ex::wr_set_inline_data_list>(of, count, pieces);
   };
 }
 
@@ -179,14 +200,11 @@ void hook_batches(ibv_qp_ex& qp) {
   if (!below().wr_complete) below() = qp;
   hook_requests(qp);
   hook_data(qp);
-  qp.wr_start = [](ibv_qp_ex* of) {
-    below().wr_start(of);
-    batch_of(of).requests.clear();
-  };
+  qp.wr_start = start;
   qp.wr_complete = complete;
   qp.wr_abort = [](ibv_qp_ex* of) {
     batch_of(of).requests.clear();
-    below().wr_abort(of);
+    pass<&ibv_qp_ex::wr_abort>(of);
   };
 }
 

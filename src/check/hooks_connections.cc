@@ -69,6 +69,7 @@ void forget_queues(Call& call, const QueuesOf& before, const QueuesOf& after) {
 
 int id_create_qp(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* attributes) {
   Call call("rdma_create_qp");
+  if (!call.may_use(id) || !may_use(call, pd, *attributes)) return errno = EINVAL, -1;
   const QueuesOf before(id);
   const int failed = table_below().id_create_qp(id, pd, attributes);
   if (failed == 0) note_queues(call, id, before);
@@ -77,6 +78,7 @@ int id_create_qp(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* attributes) {
 
 int id_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* attributes) {
   Call call("rdma_create_qp_ex");
+  if (!call.may_use(id) || !may_use(call, nullptr, *attributes)) return errno = EINVAL, -1;
   const QueuesOf before(id);
   const int failed = table_below().id_create_qp_ex(id, attributes);
   if (failed == 0) note_queues(call, id, before);
@@ -85,6 +87,7 @@ int id_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* attributes) {
 
 void id_destroy_qp(rdma_cm_id* id) {
   Call call("rdma_destroy_qp");
+  if (!call.may_use(id)) return;
   const QueuesOf before(id);
   if (before.qp) check_queue_pair_end(call, before.qp);
   table_below().id_destroy_qp(id);
@@ -93,14 +96,22 @@ void id_destroy_qp(rdma_cm_id* id) {
 
 int id_create_srq(rdma_cm_id* id, ibv_pd* pd, ibv_srq_init_attr* attributes) {
   Call call("rdma_create_srq");
+  if (!call.may_use(id) || !call.may_use(pd)) return errno = EINVAL, -1;
   const QueuesOf before(id);
   const int failed = table_below().id_create_srq(id, pd, attributes);
   if (failed == 0) note_queues(call, id, before);
   return failed;
 }
 
+bool may_use(Call& call, const ibv_srq_init_attr_ex& attributes) {
+  const auto has = [&](std::uint32_t member) { return (attributes.comp_mask & member) != 0; };
+  return (!has(IBV_SRQ_INIT_ATTR_PD) || call.may_use(attributes.pd)) &&
+         (!has(IBV_SRQ_INIT_ATTR_CQ) || call.may_use(attributes.cq));
+}
+
 int id_create_srq_ex(rdma_cm_id* id, ibv_srq_init_attr_ex* attributes) {
   Call call("rdma_create_srq_ex");
+  if (!call.may_use(id) || !may_use(call, *attributes)) return errno = EINVAL, -1;
   const QueuesOf before(id);
   const int failed = table_below().id_create_srq_ex(id, attributes);
   if (failed == 0) note_queues(call, id, before);
@@ -109,6 +120,7 @@ int id_create_srq_ex(rdma_cm_id* id, ibv_srq_init_attr_ex* attributes) {
 
 void id_destroy_srq(rdma_cm_id* id) {
   Call call("rdma_destroy_srq");
+  if (!call.may_use(id)) return;
   const QueuesOf before(id);
   table_below().id_destroy_srq(id);
   forget_queues(call, before, QueuesOf(id));
@@ -117,6 +129,9 @@ void id_destroy_srq(rdma_cm_id* id) {
 // With a protection domain and attributes, rdma_create_ep(3) makes the queue pair as well.
 int create_ep(rdma_cm_id** id, rdma_addrinfo* info, ibv_pd* pd, ibv_qp_init_attr* attributes) {
   Call call("rdma_create_ep");
+  if (!call.may_use(pd) || (attributes && !may_use(call, pd, *attributes))) {
+    return errno = EINVAL, -1;
+  }
   const int failed = table_below().create_ep(id, info, pd, attributes);
   if (failed != 0) return failed;
   call.made({.kind = Kind::id, .handle = *id});
@@ -129,6 +144,7 @@ int create_ep(rdma_cm_id** id, rdma_addrinfo* info, ibv_pd* pd, ibv_qp_init_attr
 
 void destroy_ep(rdma_cm_id* id) {
   Call call("rdma_destroy_ep");
+  if (!call.may_use(id)) return;
   const QueuesOf before(id);
   if (before.qp) check_queue_pair_end(call, before.qp);
   QueuesOf none(id);
@@ -143,6 +159,7 @@ void destroy_ep(rdma_cm_id* id) {
 // The new id has a queue pair if the listener was made with attributes.
 int get_request(rdma_cm_id* listener, rdma_cm_id** id) {
   Call call("rdma_get_request");
+  if (!call.may_use(listener)) return errno = EINVAL, -1;
   const int failed = table_below().get_request(listener, id);
   if (failed != 0) return failed;
   call.made({.kind = Kind::id, .handle = *id});
@@ -155,6 +172,7 @@ int get_request(rdma_cm_id* listener, rdma_cm_id** id) {
 
 int create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context, rdma_port_space space) {
   Call call("rdma_create_id");
+  if (!call.may_use(channel)) return errno = EINVAL, -1;
   const int failed = table_below().create_id(channel, id, context, space);
   if (failed == 0) {
     Object object{.kind = Kind::id, .handle = *id};
@@ -175,7 +193,7 @@ int destroy_id(rdma_cm_id* id) {
 
 int migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
   Call call("rdma_migrate_id");
-  if (!call.may_use(id) || (channel && !call.may_use(channel))) return errno = EINVAL, -1;
+  if (!call.may_use(id) || !call.may_use(channel)) return errno = EINVAL, -1;
   const int failed = table_below().migrate_id(id, channel);
   if (failed != 0) return failed;
   const std::lock_guard lock(checker().mutex);
@@ -227,7 +245,13 @@ void note_event(const rdma_cm_event& event) {
   }
 }
 
+bool may_wait(const rdma_event_channel* channel) {
+  Call call("rdma_get_cm_event");
+  return call.may_use(channel);
+}
+
 int get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
+  if (!may_wait(channel)) return errno = EINVAL, -1;
   InsideDevice::enter();
   const int failed = checker().below.table->get_cm_event(channel, event);
   InsideDevice::leave();
@@ -244,12 +268,16 @@ int ack_cm_event(rdma_cm_event* event) {
 }
 
 int bind_addr(rdma_cm_id* id, sockaddr* address) {
+  Call call("rdma_bind_addr");
+  if (!call.may_use(id)) return errno = EINVAL, -1;
   const int failed = table_below().bind_addr(id, address);
   if (failed == 0) hook_context(id->verbs);
   return failed;
 }
 
 int resolve_addr(rdma_cm_id* id, sockaddr* source, sockaddr* destination, int timeout_ms) {
+  Call call("rdma_resolve_addr");
+  if (!call.may_use(id)) return errno = EINVAL, -1;
   const int failed = table_below().resolve_addr(id, source, destination, timeout_ms);
   if (failed == 0) hook_context(id->verbs);
   return failed;

@@ -112,6 +112,7 @@ void hook_context(ibv_context* context) {
   hook_domains_of(*extended);
   hook_memory_of(*extended);
   hook_queues_of(*extended);
+  hook_uses_of(*extended);
 }
 
 }  // namespace weft::check

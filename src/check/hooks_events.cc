@@ -5,8 +5,14 @@
 namespace weft::check {
 namespace {
 
+bool may_use(const char* function, const void* object) {
+  Call call(function);
+  return call.may_use(object);
+}
+
 // The frame needs no destructor, because a thread may be cancelled in it.
 int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
+  if (!may_use("ibv_get_cq_event", channel)) return errno = EINVAL, -1;
   check_wait(channel);
   InsideDevice::enter();
   const int failed = checker().below.table->get_cq_event(channel, cq, cq_context);
@@ -16,6 +22,7 @@ int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
 }
 
 void ack_cq_events(ibv_cq* cq, unsigned events) {
+  if (!may_use("ibv_ack_cq_events", cq)) return;
   note_acknowledged(cq, events);
   checker().below.table->ack_cq_events(cq, events);
 }
@@ -50,6 +57,7 @@ void note_async_event(const ibv_async_event& event) {
 
 // As get_cq_event().
 int get_async_event(ibv_context* context, ibv_async_event* event) {
+  if (!may_use("ibv_get_async_event", context)) return errno = EINVAL, -1;
   InsideDevice::enter();
   const int failed = checker().below.table->get_async_event(context, event);
   InsideDevice::leave();
@@ -67,6 +75,7 @@ int wait_for(pollfd* entries, nfds_t count, const timespec* timeout, const sigse
 
 void ack_async_event(ibv_async_event* event) {
   if (const void* const owner = owner_of(*event)) {
+    if (!may_use("ibv_ack_async_event", owner)) return;
     const std::lock_guard lock(checker().mutex);
     checker().events.acknowledged(owner);
   }

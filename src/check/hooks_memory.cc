@@ -67,6 +67,7 @@ ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std:
 int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length, int access) {
   Call call("ibv_rereg_mr");
   if (!call.may_use(mr)) return IBV_REREG_MR_ERR_INPUT;
+  if ((flags & IBV_REREG_MR_CHANGE_PD) != 0 && !call.may_use(pd)) return IBV_REREG_MR_ERR_INPUT;
   MemoryRegion old;
   Checker& state = checker();
   {
@@ -113,6 +114,7 @@ int dereg_mr(ibv_mr* mr) {
 
 ibv_mr* alloc_null_mr(ibv_pd* pd) {
   Call call("ibv_alloc_null_mr");
+  if (!call.may_use(pd)) return errno = EINVAL, nullptr;
   ibv_mr* const mr = checker().below.extended.alloc_null_mr(pd);
   if (!mr) return mr;
   call.made({.kind = Kind::region, .handle = mr, .number = mr->lkey, .uses = {pd}});
@@ -124,6 +126,7 @@ ibv_mr* alloc_null_mr(ibv_pd* pd) {
 ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* memory, std::uint64_t offset, std::size_t length,
                   unsigned access) {
   Call call("ibv_reg_dm_mr");
+  if (!call.may_use(pd)) return errno = EINVAL, nullptr;
   ibv_mr* const mr = checker().below.extended.reg_dm_mr(pd, memory, offset, length, access);
   note_region(call, mr, 0, 0, access);
   return mr;
@@ -131,6 +134,7 @@ ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* memory, std::uint64_t offset, std::size_t 
 
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
   Call call("ibv_alloc_mw");
+  if (!call.may_use(pd)) return errno = EINVAL, nullptr;
   ibv_mw* const window = checker().below.operations.alloc_mw(pd, type);
   if (window) {
     call.made({.kind = Kind::window, .handle = window, .number = window->rkey, .uses = {pd}});

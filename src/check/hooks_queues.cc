@@ -39,7 +39,7 @@ void note_queue(Call& call, ibv_cq* cq) {
 ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context, ibv_comp_channel* channel,
                   int vector) {
   Call call("ibv_create_cq");
-  if (!call.may_use(context) || (channel && !call.may_use(channel))) return errno = EINVAL, nullptr;
+  if (!call.may_use(context) || !call.may_use(channel)) return errno = EINVAL, nullptr;
   ibv_cq* const cq = table_below().create_cq(context, entries, cq_context, channel, vector);
   note_queue(call, cq);
   return cq;
@@ -47,7 +47,11 @@ ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context, ibv_comp_
 
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) {
   Call call("ibv_create_cq_ex");
-  if (!call.may_use(context)) return errno = EINVAL, nullptr;
+  const bool in_domain = (attributes->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0;
+  if (!call.may_use(context) || !call.may_use(attributes->channel) ||
+      (in_domain && !call.may_use(attributes->parent_domain))) {
+    return errno = EINVAL, nullptr;
+  }
   // What completions are matched with, also where the program does not ask for it.
   ibv_cq_init_attr_ex more = *attributes;
   more.wc_flags |= IBV_WC_EX_WITH_QP_NUM | IBV_WC_EX_WITH_BYTE_LEN;
@@ -121,11 +125,6 @@ bool has_all_signaled(ibv_qp* qp) {
          initial.sq_sig_all != 0;
 }
 
-bool may_use(Call& call, ibv_pd* pd, const ibv_qp_init_attr& attributes) {
-  return call.may_use(pd) && call.may_use(attributes.send_cq) && call.may_use(attributes.recv_cq) &&
-         call.may_use(attributes.srq);
-}
-
 ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
   Call call("ibv_create_qp");
   if (!may_use(call, pd, *attributes)) return errno = EINVAL, nullptr;
@@ -136,6 +135,7 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
 
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) {
   Call call("ibv_create_qp_ex");
+  if (!may_use(call, context, *attributes)) return errno = EINVAL, nullptr;
   ibv_qp* const qp = checker().below.extended.create_qp_ex(context, attributes);
   if (qp) note_queue_pair(call, qp);
   return qp;
@@ -152,9 +152,9 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   if (!call.may_use(qp)) return EINVAL;
   // RESET forgets the requests, and their completions: ibv_modify_qp(3).
   const bool resets = (mask & IBV_QP_STATE) != 0 && attributes->qp_state == IBV_QPS_RESET;
-  if (resets) check_unpolled(call, qp);
   const int failed = table_below().modify_qp(qp, attributes, mask);
   if (failed == 0 && resets) {
+    check_unpolled(call, qp);
     if (const auto account = account_of(qp)) forget_requests(*account);
   }
   if (failed == 0 && qp->state == IBV_QPS_ERR) checker().early_accesses.ended_all(qp);
@@ -194,6 +194,18 @@ int destroy_ah(ibv_ah* ah) {
 }
 
 }  // namespace
+
+bool may_use(Call& call, ibv_pd* pd, const ibv_qp_init_attr& attributes) {
+  return call.may_use(pd) && call.may_use(attributes.send_cq) && call.may_use(attributes.recv_cq) &&
+         call.may_use(attributes.srq);
+}
+
+bool may_use(Call& call, ibv_context* context, const ibv_qp_init_attr_ex& attributes) {
+  const bool in_domain = (attributes.comp_mask & IBV_QP_INIT_ATTR_PD) != 0;
+  return call.may_use(context) && (!in_domain || call.may_use(attributes.pd)) &&
+         call.may_use(attributes.send_cq) && call.may_use(attributes.recv_cq) &&
+         call.may_use(attributes.srq);
+}
 
 void note_queue_pair(Call& call, ibv_qp* qp) {
   const KeptErrno kept;

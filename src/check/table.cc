@@ -51,6 +51,7 @@ const provider::Table& make(const provider::Table& below) {
   hook_queues(*table);
   hook_connections(*table);
   hook_events(*table);
+  hook_uses(*table);
   watch_forks();
   watch_heap();
   check_at_exit();

@@ -1,7 +1,9 @@
 // Objects after their end, and protection domains that are one.
 #include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
 
 #include <array>
+#include <cerrno>
 
 #include "check/cases.h"
 #include "check/pair.h"
@@ -10,6 +12,132 @@ namespace misuse {
 namespace {
 
 constexpr unsigned signaled = IBV_SEND_SIGNALED;
+
+// A call that must fail for a destroyed object, and succeed for one that lives.
+void need_failure(bool failed, bool wanted, const char* what) {
+  need(failed == wanted, what);
+}
+
+void destroyed_object_in_queries(bool bad) {
+  Pair pair({.shared = true});
+  ibv_srq_init_attr wanted{};
+  wanted.attr.max_wr = wanted.attr.max_sge = 1;
+  ibv_srq* srq = ibv_create_srq(pair.pd, &wanted);
+  ibv_cq* cq = ibv_create_cq(pair.context, 4, nullptr, nullptr, 0);
+  need(srq && cq, "ibv_create_srq");
+  const auto destroy = [&] {
+    need(ibv_destroy_srq(srq) == 0 && ibv_destroy_cq(cq) == 0, "ibv_destroy_srq");
+  };
+  if (bad) destroy();
+  ibv_srq_attr limits{};
+  need_failure(ibv_query_srq(srq, &limits) == EINVAL, bad, "ibv_query_srq");
+  need_failure(ibv_resize_cq(cq, 8) == EINVAL, bad, "ibv_resize_cq");
+  if (!bad) destroy();
+  pair.close();
+}
+
+void destroyed_object_for_a_new_one(bool bad) {
+  Pair pair;
+  ibv_pd* pd = ibv_alloc_pd(pair.context);
+  ibv_cq* cq = ibv_create_cq(pair.context, 4, nullptr, nullptr, 0);
+  need(pd && cq, "ibv_create_cq");
+  const auto destroy = [&] {
+    need(ibv_dealloc_pd(pd) == 0 && ibv_destroy_cq(cq) == 0, "ibv_dealloc_pd");
+  };
+  if (bad) destroy();
+  ibv_mw* window = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
+  need_failure(!window, bad, "ibv_alloc_mw");
+  ibv_qp_init_attr_ex wanted{};
+  wanted.qp_type = IBV_QPT_RC;
+  wanted.send_cq = wanted.recv_cq = cq;
+  wanted.cap.max_send_wr = wanted.cap.max_send_sge = 1;
+  wanted.comp_mask = IBV_QP_INIT_ATTR_PD;
+  wanted.pd = pd;
+  ibv_qp* qp = ibv_create_qp_ex(pair.context, &wanted);
+  need_failure(!qp, bad, "ibv_create_qp_ex");
+  if (!bad) {
+    need(ibv_destroy_qp(qp) == 0 && ibv_dealloc_mw(window) == 0, "ibv_destroy_qp");
+    destroy();
+  }
+  pair.close();
+}
+
+void destroyed_object_in_a_batch(bool bad) {
+  Pair pair;
+  ibv_qp_init_attr_ex wanted{};
+  wanted.qp_type = IBV_QPT_RC;
+  wanted.send_cq = wanted.recv_cq = pair.sender_cq;
+  wanted.cap.max_send_wr = wanted.cap.max_send_sge = 1;
+  wanted.comp_mask = unsigned{IBV_QP_INIT_ATTR_PD} | unsigned{IBV_QP_INIT_ATTR_SEND_OPS_FLAGS};
+  wanted.pd = pair.pd;
+  wanted.send_ops_flags = IBV_QP_EX_WITH_SEND;
+  ibv_qp* qp = ibv_create_qp_ex(pair.context, &wanted);
+  need(qp != nullptr, "ibv_create_qp_ex");
+  ibv_qp_ex* batch = ibv_qp_to_qp_ex(qp);
+  if (bad) need(ibv_destroy_qp(qp) == 0, "ibv_destroy_qp");
+  ibv_wr_start(batch);
+  if (bad) {
+    ibv_wr_send(batch);
+    ibv_wr_set_sge(batch, pair.mr->lkey, pair.piece(0, 64).addr, 64);
+    need(ibv_wr_complete(batch) == EINVAL, "ibv_wr_complete");
+  } else {
+    ibv_wr_abort(batch);
+    need(ibv_destroy_qp(qp) == 0, "ibv_destroy_qp");
+  }
+  pair.close();
+}
+
+void destroyed_object_that_waits(bool bad) {
+  Pair pair({.channel = true});
+  ibv_comp_channel* other = ibv_create_comp_channel(pair.context);
+  need(other != nullptr, "ibv_create_comp_channel");
+  need(ibv_destroy_comp_channel(other) == 0, "ibv_destroy_comp_channel");
+  need(ibv_req_notify_cq(pair.sender_cq, 0) == 0, "ibv_req_notify_cq");
+  need(pair.send(IBV_WR_RDMA_WRITE, pair.piece(0, 64), signaled) == 0, "ibv_post_send");
+  ibv_cq* cq = nullptr;
+  void* context = nullptr;
+  if (bad) need(ibv_get_cq_event(other, &cq, &context) == -1, "ibv_get_cq_event");
+  pair.await_event();
+  Pair::poll(pair.sender_cq);
+  pair.close();
+}
+
+void destroyed_object_of_rdma_cm(bool bad) {
+  rdma_event_channel* channel = rdma_create_event_channel();
+  rdma_cm_id* id = nullptr;
+  need(channel && rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP) == 0, "rdma_create_id");
+  const auto destroy = [&] {
+    need(rdma_destroy_id(id) == 0, "rdma_destroy_id");
+    rdma_destroy_event_channel(channel);
+  };
+  if (bad) destroy();
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  auto* const address = reinterpret_cast<sockaddr*>(&any);
+  need_failure(rdma_bind_addr(id, address) == -1, bad, "rdma_bind_addr");
+  need_failure(rdma_listen(id, 1) == -1, bad, "rdma_listen");
+  need(rdma_disconnect(id) == -1, "rdma_disconnect");
+  rdma_cm_id* other = nullptr;
+  need_failure(rdma_create_id(channel, &other, nullptr, RDMA_PS_TCP) == -1, bad, "rdma_create_id");
+  if (!bad) {
+    need(rdma_destroy_id(other) == 0, "rdma_destroy_id");
+    destroy();
+  }
+}
+
+void destroyed_object_of_an_endpoint(bool bad) {
+  rdma_addrinfo hints{};
+  hints.ai_flags = RAI_PASSIVE;
+  hints.ai_port_space = RDMA_PS_TCP;
+  rdma_addrinfo* address = nullptr;
+  need(rdma_getaddrinfo("127.0.0.1", "0", &hints, &address) == 0, "rdma_getaddrinfo");
+  rdma_cm_id* id = nullptr;
+  need(rdma_create_ep(&id, address, nullptr, nullptr) == 0, "rdma_create_ep");
+  rdma_freeaddrinfo(address);
+  rdma_destroy_ep(id);
+  if (bad) rdma_destroy_ep(id);
+}
 
 // The device gives the addresses of domains that were destroyed long ago to new ones.
 void destroyed_object_long_ago(bool bad) {
@@ -84,6 +212,12 @@ void posted_region_behind_a_bind(bool bad) {
 
 Cases object_cases() {
   return {
+      {"destroyed-object.in-queries", destroyed_object_in_queries},
+      {"destroyed-object.for-a-new-one", destroyed_object_for_a_new_one},
+      {"destroyed-object.in-a-batch", destroyed_object_in_a_batch},
+      {"destroyed-object.that-waits", destroyed_object_that_waits},
+      {"destroyed-object.of-rdma-cm", destroyed_object_of_rdma_cm},
+      {"destroyed-object.of-an-endpoint", destroyed_object_of_an_endpoint},
       {"destroyed-object.long-ago", destroyed_object_long_ago},
       {"wrong-domain.of-a-parent", wrong_domain_of_a_parent},
       {"posted-region.behind-a-bind", posted_region_behind_a_bind},
