@@ -47,6 +47,21 @@ int listen_at(Rsocket& socket, int backlog) {
   return 0;
 }
 
+// Whether the next client would cause this error too. Where memory or descriptors are used up,
+// accept(2) fails as well, while a program that waits for other clients would wait for ever.
+bool is_of_this_side(const Error& error) {
+  switch (error.error_number()) {
+    case EINVAL:
+    case EMFILE:
+    case ENFILE:
+    case ENOBUFS:
+    case ENOMEM:
+      return true;
+    default:
+      return false;
+  }
+}
+
 int accept_from(Rsocket& socket, sockaddr* address, socklen_t* bytes) {
   if (socket.type == SOCK_DGRAM) return fail_with(EOPNOTSUPP);
   if (!socket.listening) return fail_with(EINVAL);
@@ -67,8 +82,7 @@ int accept_from(Rsocket& socket, sockaddr* address, socklen_t* bytes) {
       made->stream =
           std::make_shared<stream::Stream>(std::move(*request).accept({}, made->options));
     } catch (const Error& error) {
-      // These are of this side, and the next client would cause them too.
-      if (error.error_number() == EINVAL || error.error_number() == ENOMEM) throw;
+      if (is_of_this_side(error)) throw;
       continue;  // the client has disconnected: take the next one
     }
     give_address(peer_of(made->stream->id()), address, bytes);

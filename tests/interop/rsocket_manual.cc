@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <rdma/rsocket.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@
 #include <future>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "interop/need.h"
 
@@ -307,6 +309,31 @@ void maps_buffers() {
   NEED_ERROR(riounmap(pair.passive, buffer, sizeof buffer), EINVAL);
 }
 
+// accept(2) fails without a descriptor for the client. It must not wait for other clients instead.
+void accepts_without_descriptors() {
+  sockaddr_in address{};
+  const int listener = listening(address);
+  const int active = rsocket(AF_INET, SOCK_STREAM, 0);
+  for (const int socket : {listener, active}) NEED(rfcntl(socket, F_SETFL, O_NONBLOCK) == 0);
+  NEED_ERROR(rconnect(active, raw(address), sizeof address), EINPROGRESS);
+  pollfd client{listener, POLLIN, 0};
+  NEED(rpoll(&client, 1, 60'000) == 1);
+  rlimit usual{};
+  NEED(getrlimit(RLIMIT_NOFILE, &usual) == 0);
+  const rlimit few{256, usual.rlim_max};
+  NEED(setrlimit(RLIMIT_NOFILE, &few) == 0);
+  std::vector<int> taken;
+  for (int made = 0; made >= 0;) {
+    made = open("/dev/null", O_RDONLY);
+    if (made >= 0) taken.push_back(made);
+  }
+  NEED_ERROR(raccept(listener, nullptr, nullptr), EMFILE);
+  for (const int each : taken) close(each);
+  NEED(setrlimit(RLIMIT_NOFILE, &usual) == 0);
+  NEED(rclose(active) == 0 && rclose(listener) == 0);
+  const Pair pair;
+}
+
 }  // namespace
 
 int main() {
@@ -319,5 +346,6 @@ int main() {
   polls_and_selects();
   has_options();
   maps_buffers();
+  accepts_without_descriptors();
   std::printf("all as rsocket(7) has it\n");
 }
