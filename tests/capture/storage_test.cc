@@ -493,16 +493,56 @@ TEST(Nvme, CommandsWithoutAnAnswerAndAnswersWithoutACommandAreTold) {
   ask(talk, io_command(2, 7, 24, 1, 512, 4));
   const Seen seen(capture);
   ASSERT_EQ(seen.commands().size(), 6U);
-  EXPECT_EQ(seen.commands()[1].outcome, Outcome::answer_only);
-  EXPECT_EQ(describe(seen.commands()[1]), "NVMe command");
-  EXPECT_EQ(outcome_text(seen.commands()[1]), "OK (the command was not captured)");
-  EXPECT_EQ(seen.commands()[2].outcome, Outcome::unanswered);
-  EXPECT_EQ(seen.commands()[2].block, 0U);
-  EXPECT_EQ(seen.commands()[3].block, 24U);
+  EXPECT_EQ(seen.commands()[3].outcome, Outcome::answer_only);
+  EXPECT_EQ(describe(seen.commands()[3]), "NVMe command");
+  EXPECT_EQ(outcome_text(seen.commands()[3]), "OK (the command was not captured)");
+  EXPECT_EQ(seen.commands()[1].outcome, Outcome::unanswered);
+  EXPECT_EQ(seen.commands()[1].block, 0U);
+  EXPECT_EQ(seen.commands()[2].block, 24U);
   EXPECT_EQ(seen.commands()[4].block, 8U);
   EXPECT_EQ(seen.commands()[5].block, 16U);
   EXPECT_EQ(outcome_text(seen.commands()[5]), "no answer");
   EXPECT_EQ(seen.commands()[5].latency_ns, -1);
+}
+
+// An answer and its command that have changed places belong together.
+TEST(Nvme, AnAnswerMayBeCapturedBeforeItsCommand) {
+  MadeCapture capture;
+  RoceTalk talk(capture, {.mtu_bytes = 1024});
+  connect_queue(talk, 1);
+  talk.send(Side::b, completion(50));
+  talk.send(Side::a, io_command(2, 50, 77, 1, 512, 2));
+  for (std::uint16_t i = 0; i < 20; ++i) ask(talk, io_command(2, i, i, 1, 512, 1));
+  const Seen seen(capture);
+  ASSERT_EQ(seen.commands().size(), 22U);
+  for (const StorageCommand& one : seen.commands()) EXPECT_EQ(one.outcome, Outcome::succeeded);
+  const auto early = std::ranges::find(seen.commands(), 77U, &StorageCommand::block);
+  ASSERT_NE(early, seen.commands().end());
+  EXPECT_EQ(early->latency_ns, 0);
+  EXPECT_GT(early->request->frame, early->answer->frame);
+  EXPECT_GE(early->last.frame, early->request->frame);
+}
+
+// The next command with the same id is another one. This costs one mistake, and not all that
+// follow.
+TEST(Nvme, AnAnswerWhoseCommandIsMissingIsNotThatOfTheNextOnes) {
+  MadeCapture capture;
+  RoceTalk talk(capture, {.mtu_bytes = 1024});
+  connect_queue(talk, 1);
+  talk.send(Side::b, completion(1));
+  for (std::uint16_t i = 0; i < 3; ++i) ask(talk, io_command(2, 1, 100 + i, 1, 512, 1));
+  talk.send(Side::b, completion(1));
+  for (std::uint16_t i = 0; i < 80; ++i) talk.send(Side::a, io_command(2, 100 + i, 0, 1, 512, 1));
+  const Seen seen(capture);
+  std::size_t alone = 0;
+  for (const StorageCommand& one : seen.commands()) {
+    if (one.outcome == Outcome::answer_only) ++alone;
+    const std::uint64_t block = one.block.value_or(0);
+    if (block > 100 && block < 103) {
+      EXPECT_GT(one.latency_ns, 0) << block;
+    }
+  }
+  EXPECT_EQ(alone, 2U);
 }
 
 TEST(Nvme, TheOldestCommandsAreReportedWhenTooManyAreOpen) {

@@ -54,7 +54,7 @@ struct StorageCommand {
   std::optional<Stamp> answer;   // frame with the first part of the final answer
   // SMB: the frame with the interim answer, after which the command continued on the server.
   std::optional<Stamp> interim;
-  Stamp last;  // frame with the last part of the answer, or of the command without one
+  Stamp last;  // frame with the last part of the answer, or of the command where that is later
   std::int64_t latency_ns = -1;  // from the command to the answer, or -1
   // The part of the latency from the first to the last RDMA packet with the command's data.
   std::int64_t transfer_ns = 0;

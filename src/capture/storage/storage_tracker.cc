@@ -9,6 +9,7 @@
 
 #include "capture/rpc/send_assembly.h"
 #include "capture/storage/command_limits.h"
+#include "capture/storage/early_answers.h"
 #include "capture/storage/iser_wire.h"
 #include "capture/storage/nvme_wire.h"
 #include "capture/storage/open_commands.h"
@@ -37,6 +38,7 @@ struct Conversation {
   StorageTraffic traffic;
   std::array<SendAssembly, 2> assemblies;  // by side
   OpenCommands open;
+  EarlyAnswers early;
   std::optional<std::int64_t> idle_since_ns;  // since the last answer, while no command is open
   std::optional<std::uint16_t> queue;  // NVMe: by the connection request and the Connect command
   SubmissionQueue submissions;         // NVMe
@@ -65,6 +67,15 @@ void note_wait(const LimitWait& waited, StorageCommand& command) {
   if (waited.to_ns <= from_ns) return;
   command.timing.receives_ns += waited.to_ns - from_ns;
   command.timing.receives_frame = waited.frame;
+}
+
+void add_answer(StorageCommand& command, const Extent& extent, const StorageAnswer& answer) {
+  command.answer = extent.first;
+  if (command.last.frame < extent.last.frame) command.last = extent.last;
+  command.status = answer.status;
+  command.status_text = command.protocol == StorageProtocol::nvme
+                            ? nvme_status_text(answer.status, command.name)
+                            : answer.text;
 }
 
 }  // namespace
@@ -117,6 +128,9 @@ class StorageTracker::Work {
              StorageCommand command);
   void complete(Conversation& talk, const Origin& origin, const Extent& extent,
                 const StorageAnswer& answer);
+  void join(Conversation& talk, StorageCommand command, const Extent& extent,
+            const StorageAnswer& answer);
+  void report_alone(Conversation& talk, const EarlyAnswers::Kept& one);
   void report(StorageCommand& command);
   void report_oldest(Conversation& talk);
   void report_open(State& state);
@@ -138,6 +152,9 @@ void StorageTracker::Work::recognise(State& state, const Origin& origin, const S
   if (!known) return;
   state.conversation = std::make_unique<Conversation>(*known, budget_);
   const Connection* const its = connections_.find(origin.connection);
+  if (its != nullptr && its->beginning == Connection::Beginning::handshake) {
+    state.conversation->early.note_all_matched();
+  }
   if (its == nullptr || known->protocol != StorageProtocol::nvme) return;
   const Connection::Offer& offer = known->requester == Side::a ? its->offer_a : its->offer_b;
   state.conversation->queue = nvme_requested_queue(offer.private_data);
@@ -162,6 +179,9 @@ void StorageTracker::Work::on_message(Conversation& talk, const Origin& origin,
   const StorageBytes bytes = known_part(message);
   const Extent extent{message.first, message.last};
   MessageCounts& counts = talk.traffic.messages;
+  while (const auto alone = talk.early.take_expired(extent.first.frame)) {
+    report_alone(talk, *alone);
+  }
   switch (talk.traffic.protocol) {
     case StorageProtocol::nvme:
       on_nvme(talk, origin, extent, bytes);
@@ -305,6 +325,9 @@ void StorageTracker::Work::begin(Conversation& talk, const Origin& origin, const
   if (const auto since_ns = std::exchange(talk.idle_since_ns, {})) {
     command.timing.idle_ns = std::max<std::int64_t>(0, extent.first.time_ns - *since_ns);
   }
+  if (const auto early = talk.early.take(command.id)) {
+    return join(talk, std::move(command), early->extent, early->answer);
+  }
   if (talk.open.size() >= limits_.open_commands) report_oldest(talk);
   if (open_in_all_ >= limits_.open_commands_in_all && talk.open.size() > 0) report_oldest(talk);
   if (open_in_all_ >= limits_.open_commands_in_all) return report(command);
@@ -317,30 +340,37 @@ void StorageTracker::Work::complete(Conversation& talk, const Origin& origin, co
   if (answer.interim) {
     return talk.open.note_interim(answer.id, extent.first);
   }
-  auto known = talk.open.take(answer.id);
-  if (known) --open_in_all_;
-  StorageCommand command = known ? std::move(*known) : StorageCommand{};
-  if (!known) {
-    command.protocol = talk.traffic.protocol;
-    command.connection = origin.connection;
-    command.requester = other(origin.side);
-    command.id = answer.id;
-    command.outcome = StorageCommand::Outcome::answer_only;
-  } else {
-    command.outcome =
-        answer.failed ? StorageCommand::Outcome::failed : StorageCommand::Outcome::succeeded;
-    // The clocks of two captures may differ a little.
-    command.latency_ns = std::max<std::int64_t>(0, extent.first.time_ns - command.request->time_ns);
-    command.transfer_ns = std::min(command.transfer_ns, command.latency_ns);
-    note_wait(answer.waited, command);
-    if (talk.open.size_without_interim() == 0) talk.idle_since_ns = extent.first.time_ns;
+  if (auto known = talk.open.take(answer.id)) {
+    --open_in_all_;
+    talk.early.note_matched();
+    return join(talk, std::move(*known), extent, answer);
   }
-  command.answer = extent.first;
-  command.last = extent.last;
-  command.status = answer.status;
-  command.status_text = command.protocol == StorageProtocol::nvme
-                            ? nvme_status_text(answer.status, command.name)
-                            : answer.text;
+  const EarlyAnswers::Kept one{answer, extent, origin};
+  if (!talk.early.keep(one)) report_alone(talk, one);
+}
+
+void StorageTracker::Work::join(Conversation& talk, StorageCommand command, const Extent& extent,
+                                const StorageAnswer& answer) {
+  command.outcome =
+      answer.failed ? StorageCommand::Outcome::failed : StorageCommand::Outcome::succeeded;
+  // The clocks of two captures may differ a little, and the answer may be captured first.
+  command.latency_ns = std::max<std::int64_t>(0, extent.first.time_ns - command.request->time_ns);
+  command.transfer_ns = std::min(command.transfer_ns, command.latency_ns);
+  note_wait(answer.waited, command);
+  if (talk.open.size_without_interim() == 0) talk.idle_since_ns = extent.first.time_ns;
+  add_answer(command, extent, answer);
+  report(command);
+}
+
+// The command was not captured.
+void StorageTracker::Work::report_alone(Conversation& talk, const EarlyAnswers::Kept& one) {
+  StorageCommand command;
+  command.protocol = talk.traffic.protocol;
+  command.connection = one.origin.connection;
+  command.requester = other(one.origin.side);
+  command.id = one.answer.id;
+  command.outcome = StorageCommand::Outcome::answer_only;
+  add_answer(command, one.extent, one.answer);
   report(command);
 }
 
@@ -357,6 +387,9 @@ void StorageTracker::Work::report_oldest(Conversation& talk) {
 
 void StorageTracker::Work::report_open(State& state) {
   if (!state.conversation) return;
+  while (const auto alone = state.conversation->early.take_oldest()) {
+    report_alone(*state.conversation, *alone);
+  }
   while (state.conversation->open.size() > 0) report_oldest(*state.conversation);
 }
 
@@ -366,6 +399,7 @@ void StorageTracker::Work::on_gap(const Origin& origin) {
   if (known == nullptr || !known->conversation) return;
   known->conversation->submissions.lose();
   known->conversation->credits.lose();
+  known->conversation->early.lose();
 }
 
 void StorageTracker::Work::close(ConnectionId id) {
