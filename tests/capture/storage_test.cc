@@ -719,6 +719,35 @@ TEST(Srp, CommandsHaveTheirBlocksAndTheirStatus) {
   EXPECT_EQ(outcome_text(seen.commands()[1]), "ILLEGAL REQUEST 21/00");
 }
 
+// As the answer to a request of task management, or to a command that the target cannot read.
+TEST(Srp, AResponseCodeIsAFailure) {
+  MadeCapture capture;
+  RoceTalk talk(capture, {.mtu_bytes = 1024});
+  const std::vector<std::pair<std::uint8_t, std::string>> codes = {
+      {0x00, "OK"},
+      {0x02, "REQUEST FIELDS INVALID"},
+      {0x04, "TASK MANAGEMENT FUNCTION NOT SUPPORTED"},
+      {0x05, "TASK MANAGEMENT FUNCTION FAILED"},
+      {0x77, "response code 0x77"}};
+  for (const auto& [code, text] : codes) {
+    talk.send(Side::a, srp_command(code, 0x42));
+    Content response = srp_response(code, 0);
+    put_be(response, 18, 0x01, 1);  // the response data are valid
+    put_be(response, 32, 4, 4);
+    response.resize(40);
+    put_be(response, 39, code, 1);
+    talk.send(Side::b, response);
+  }
+  const Seen seen(capture);
+  ASSERT_EQ(seen.commands().size(), codes.size());
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    const StorageCommand& one = seen.commands()[i];
+    EXPECT_EQ(one.outcome, codes[i].first == 0 ? Outcome::succeeded : Outcome::failed);
+    EXPECT_EQ(outcome_text(one), codes[i].second);
+    EXPECT_EQ(one.status, codes[i].first);
+  }
+}
+
 // The sanitizers find a read beyond the end.
 TEST(StorageTest, EveryPrefixOfEveryMessageIsTakenOnItsOwn) {
   const std::vector<std::vector<Content>> conversations = {

@@ -18,6 +18,13 @@ constexpr CodeName units[] = {
     {0xC0, "SRP_LOGIN_RSP"}, {0xC1, "SRP_RSP"},      {0xC2, "SRP_LOGIN_REJ"},
 };
 
+// Response codes of SRP (§6.9), which come instead of a status of SCSI.
+constexpr CodeName responses[] = {
+    {0x02, "REQUEST FIELDS INVALID"},
+    {0x04, "TASK MANAGEMENT FUNCTION NOT SUPPORTED"},
+    {0x05, "TASK MANAGEMENT FUNCTION FAILED"},
+};
+
 constexpr std::size_t tag_at = 8;
 constexpr std::size_t lun_at = 20;
 constexpr std::size_t cdb_at = 32;
@@ -98,6 +105,11 @@ StorageCommand command_of(Bytes bytes, std::uint8_t unit) {
   return command;
 }
 
+std::string text_of(std::uint8_t response) {
+  const std::string_view name = name_of(responses, response, "");
+  return name.empty() ? fmt::format("response code {:#04x}", response) : std::string(name);
+}
+
 StorageAnswer answer_of(Bytes bytes) {
   constexpr std::size_t fixed_bytes = 36;  // response data follow, then sense data
   const std::uint8_t flags = field_8(bytes, 18).value_or(0);
@@ -106,11 +118,17 @@ StorageAnswer answer_of(Bytes bytes) {
   constexpr std::uint8_t sense_valid = 0x02;
   const std::uint64_t response_bytes =
       (flags & response_valid) != 0 ? field_be<std::uint32_t>(bytes, 32).value_or(0) : 0;
+  constexpr std::size_t response_code_at = fixed_bytes + 3;
+  const std::uint8_t response =
+      response_bytes >= 4 ? field_8(bytes, response_code_at).value_or(0) : std::uint8_t{0};
+  const std::uint64_t id = *field_be<std::uint64_t>(bytes, tag_at);
+  if (response != 0)
+    return {.id = id, .status = response, .failed = true, .text = text_of(response)};
   Bytes sense;
   if ((flags & sense_valid) != 0 && bytes.size() > fixed_bytes + response_bytes) {
     sense = bytes.subspan(fixed_bytes + response_bytes);
   }
-  return {.id = *field_be<std::uint64_t>(bytes, tag_at),
+  return {.id = id,
           .status = status,
           .failed = status != 0,
           .interim = false,
