@@ -1,11 +1,16 @@
 """`weft dissect` where its output cannot be written, or must not be, and what its inputs may be."""
 
+import bz2
+import gzip
 import json
+import lzma
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
@@ -94,6 +99,52 @@ class ClosedOutput(InFolder):
         self.assertEqual(closed.keys(), read.keys())
         self.assertEqual([name for name in read if closed[name] != read[name]], [])
         self.assertGreater(len(json.loads(closed["parts/index.json"])), 100)
+
+
+class Inputs(InFolder):
+    def frames(self, *arguments, **options):
+        status, out, said = self.run_to_end("--json", *arguments, **options)
+        self.assertIn(status, (0, 1), said)
+        return json.loads(out.splitlines()[-1])["frames"]
+
+    def piped(self, *paths):
+        """What a shell's <(cat PATH) gives for each: a path that can be read once."""
+        pipes = []
+        for path in paths:
+            cat = subprocess.Popen(["cat", path], stdout=subprocess.PIPE)
+            self.addCleanup(cat.wait)
+            self.addCleanup(cat.stdout.close)
+            pipes.append(cat.stdout)
+        return [f"/dev/fd/{pipe.fileno()}" for pipe in pipes], [pipe.fileno() for pipe in pipes]
+
+    def two_captures(self):
+        return (self.file("a.pcap", plain("rxe_rping")), self.file("b.pcap", plain("siw_rping")))
+
+    def test_a_pipe_may_be_one_of_several(self):
+        first, second = self.two_captures()
+        wanted = self.frames(first, second)
+        for piped, others in (((first,), (second,)), ((second,), (first,)),
+                              ((first, second), ())):
+            paths, descriptors = self.piped(*piped)
+            self.assertEqual(self.frames(*paths, *others, pass_fds=descriptors), wanted)
+        for piped, other in ((first, second), (second, first)):
+            with piped.open("rb") as file:
+                cat = subprocess.Popen(["cat"], stdin=file, stdout=subprocess.PIPE)
+            self.addCleanup(cat.wait)
+            with cat.stdout:
+                self.assertEqual(self.frames("-", other, stdin=cat.stdout), wanted)
+
+    def test_a_named_pipe_may_be_one_of_several(self):
+        first, second = self.two_captures()
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        writer = threading.Thread(target=lambda: pipe.write_bytes(first.read_bytes()), daemon=True)
+        writer.start()
+        process = self.start("--json", pipe, second)
+        out, said = process.communicate(timeout=60)
+        writer.join()
+        self.assertIn(process.returncode, (0, 1), said)
+        self.assertEqual(json.loads(out.splitlines()[-1])["frames"], self.frames(first, second))
 
 
 if __name__ == "__main__":

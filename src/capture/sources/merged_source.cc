@@ -1,10 +1,21 @@
 #include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <system_error>
+#include <utility>
 
 #include "capture/sources/clock_meter.h"
 #include "capture/tcp/byte_window.h"
 
 namespace weft::capture {
 namespace {
+
+// Of standard input, a FIFO or the pipe of a shell's <(…), what was read once is gone. A file that
+// does not exist counts as one that can be opened again, so that opening it reports the error.
+bool can_be_opened_again(const std::string& path) {
+  std::error_code error;
+  return path != "-" && (std::filesystem::is_regular_file(path, error) || error);
+}
 
 class MergedSource final : public PacketSource {
  public:
@@ -39,10 +50,6 @@ class MergedSource final : public PacketSource {
   [[nodiscard]] std::uint64_t bytes_in_all() const override { return bytes_in_all_; }
 
  private:
-  struct Waiting {
-    CaptureFile file;
-    std::int64_t first_ns = 0;
-  };
   struct Open {
     CaptureFile file;
     std::unique_ptr<PacketSource> source;
@@ -54,18 +61,22 @@ class MergedSource final : public PacketSource {
       return true;
     }
   };
+  struct Waiting {
+    CaptureFile file;
+    std::int64_t first_ns = 0;
+    std::unique_ptr<Open> open;  // with the first packet; null: it is opened when that is due
+  };
 
-  // Reads the time of the first packet and closes the file again. The order of the files follows
-  // from it.
+  // Reads the time of the first packet, from which the order of the files follows, and closes the
+  // file again if it can be opened again.
   void add_file(const CaptureFile& file) {
-    Open first{file, open_capture(file.path, stop_)};
-    if (first.next()) {
-      waiting_.push_back({file, first.packet.time_ns});
-      // Only files that next() reads count, so that bytes_read() can reach this sum.
-      bytes_in_all_ += first.source->bytes_in_all();
-    } else {
-      note_end(file.path, *first.source);
-    }
+    auto first = std::make_unique<Open>(Open{file, open_capture(file.path, stop_)});
+    if (!first->next()) return note_end(file.path, *first->source);
+    // Only files that next() reads count, so that bytes_read() can reach this sum.
+    bytes_in_all_ += first->source->bytes_in_all();
+    const std::int64_t first_ns = first->packet.time_ns;
+    if (can_be_opened_again(file.path)) first.reset();
+    waiting_.push_back({file, first_ns, std::move(first)});
   }
 
   // Opens the files with a first packet that is due. A long series of rotated files therefore needs
@@ -73,8 +84,12 @@ class MergedSource final : public PacketSource {
   void open_due() {
     while (next_waiting_ < waiting_.size() &&
            (open_.empty() || waiting_[next_waiting_].first_ns <= earliest_ns())) {
-      const CaptureFile& file = waiting_[next_waiting_++].file;
-      auto open = std::make_unique<Open>(Open{file, open_capture(file.path, stop_)});
+      Waiting& due = waiting_[next_waiting_++];
+      if (due.open) {
+        open_.push_back(std::move(due.open));
+        continue;
+      }
+      auto open = std::make_unique<Open>(Open{due.file, open_capture(due.file.path, stop_)});
       if (open->next()) open_.push_back(std::move(open));
     }
   }
@@ -138,9 +153,9 @@ std::vector<ClockDifference> measure_clocks(std::vector<CaptureFile>& files,
   std::vector<std::unique_ptr<ClockTrack>> tracks;
   for (CaptureFile& file : files) {
     tracks.push_back(std::make_unique<ClockTrack>());
-    // Standard input can be read only once. The empty track keeps the indexes equal to those of the
-    // files.
-    if (file.path == "-") continue;
+    // What can be read only once is left to the merge. The empty track keeps the indexes equal to
+    // those of the files.
+    if (!can_be_opened_again(file.path)) continue;
     const auto source = open_capture(file.path, stop);
     tracks.back()->read(*source, first_packets);
     for (std::size_t i = 0; i + 1 < tracks.size(); ++i) {
