@@ -7,6 +7,7 @@
 #include <exception>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cli/dissect.h"
 #include "cli/doctor.h"
@@ -356,6 +357,21 @@ int start_program(const CLI::App& command, RunOptions& options, int ours, int co
   return run(options);
 }
 
+// Adds the words behind "--" to the operands of the command, even if they begin with a dash (POSIX
+// XBD 12.2, guideline 10). CLI11 would take them for arguments of the program if the command has
+// operands already.
+void add_operands(CLI::App& app, const std::vector<std::string>& words) {
+  if (words.empty()) return;
+  const auto commands = app.get_subcommands();
+  if (commands.empty()) throw CLI::ExtrasError("weft", words);
+  for (CLI::Option* option : commands.front()->get_options()) {
+    if (!option->get_positional()) continue;
+    for (const std::string& word : words) option->add_result(word);
+    return option->run_callback();
+  }
+  throw CLI::ExtrasError("weft", words);
+}
+
 int parse_and_do(int count, char** arguments) {
   CLI::App app("Weft: RDMA on any Linux machine.", "weft");
   app.set_version_flag("--version", "weft " WEFT_VERSION);
@@ -379,8 +395,11 @@ int parse_and_do(int count, char** arguments) {
   // own.
   const int ours =
       static_cast<int>(std::find(arguments, arguments + count, std::string_view("--")) - arguments);
+  const std::vector<std::string> behind(arguments + std::min(ours + 1, count), arguments + count);
+  if (!behind.empty()) trace_command->get_option("files")->required(false);
   try {
     app.parse(ours, arguments);
+    if (!run_command->parsed()) add_operands(app, behind);
   } catch (const CLI::Success& request) {
     return app.exit(request);  // --help, --version
   } catch (const CLI::ParseError& error) {

@@ -146,6 +146,13 @@ class Inputs(InFolder):
         self.assertIn(process.returncode, (0, 1), said)
         self.assertEqual(json.loads(out.splitlines()[-1])["frames"], self.frames(first, second))
 
+    def test_words_behind_two_dashes_are_files(self):
+        first, second = self.two_captures()
+        dashed = self.file("--json", first.read_bytes())
+        self.assertEqual(self.frames("--", first), self.frames(first))
+        self.assertEqual(self.frames(first, "--", second), self.frames(first, second))
+        self.assertEqual(self.frames("--", dashed.name, second), self.frames(first, second))
+
 
 if __name__ == "__main__":
     sys.exit(libraries.main())

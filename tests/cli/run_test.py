@@ -262,6 +262,14 @@ class Misuse(unittest.TestCase):
         self.check(2, "Usage", )
         self.check(2, "no help on 'bogus'", "help", "bogus")
 
+    def test_words_behind_two_dashes_are_operands(self):
+        self.check(1, "top: processes 999999998, 999999999: no Weft device", "top", "--once",
+                   "999999998", "--", "999999999")
+        self.check(2, "pid = --once: must be a number", "top", "--", "--once")
+        self.check(2, "doctor: no such option or argument: --json", "doctor", "--", "--json")
+        self.check(2, "no help on '--version'", "help", "--", "--version")
+        self.check(2, "no such command or option: doctor", "--", "doctor")
+
     def test_wrong_values_are_said_before_the_start(self):
         self.check(2, "WEFT_ADDR=localhost: must be a numeric IP address", "run", "--addr",
                    "localhost", "--", "true")

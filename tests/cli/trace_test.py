@@ -107,6 +107,12 @@ class Trace(unittest.TestCase):
             done = self.trace(self.file(bytes(cut)), "-o", str(self.folder / "out.json"))
             self.assertIn(done.returncode, (0, 2), f"{bytes(cut)}: {done.stderr}")
 
+    def test_words_behind_two_dashes_are_files(self):
+        name = self.document(_EVENTS).rename(self.folder / "--html").name
+        done = libraries.run(libraries.WEFT, "trace", "--", name, cwd=self.folder)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("send", done.stdout)
+
     def test_names_do_not_control_the_terminal(self):
         events = [dict(each) for each in _EVENTS]
         events[1]["name"] = "\x1b]0;title\x07 \x9b31m \x7f\r\n"
@@ -129,4 +135,4 @@ class Trace(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    libraries.main()
+    sys.exit(libraries.main())
