@@ -96,10 +96,24 @@ std::vector<capture::CaptureFile> corrected_files(const DissectOptions& options,
   return files;
 }
 
+// Waits until a file that is followed has as many bytes as the shortest header of a capture: the
+// program that writes it may not have begun yet.
+void wait_for_header(const std::string& path) {
+  namespace fs = std::filesystem;
+  constexpr std::uintmax_t header_bytes = 24;  // of pcap
+  constexpr int moment_ms = 100;
+  std::error_code error;
+  while (!stop_requested && fs::is_regular_file(path, error) &&
+         fs::file_size(path, error) < header_bytes) {
+    (void)::poll(nullptr, 0, moment_ms);
+  }
+}
+
 std::unique_ptr<capture::PacketSource> open(const DissectOptions& options,
                                             const std::vector<std::string>& files,
                                             std::vector<capture::ClockDifference>& clocks) {
   if (!options.live.empty()) return capture::capture_live(options.live, options.bpf);
+  if (options.follow) wait_for_header(files[0]);
   // One file needs no merge, and is the only kind that can be followed.
   if (files.size() == 1 && options.clock_offsets.empty()) {
     return capture::open_capture(files[0], &stop_requested);

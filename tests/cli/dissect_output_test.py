@@ -153,6 +153,38 @@ class Inputs(InFolder):
         self.assertEqual(self.frames(first, "--", second), self.frames(first, second))
         self.assertEqual(self.frames("--", dashed.name, second), self.frames(first, second))
 
+    def test_a_followed_file_may_be_empty_at_first(self):
+        whole = plain("rxe_rping")
+        for beginning in (0, 10):
+            growing = self.file("growing.pcap", whole[:beginning])
+            process = self.start("--follow", "--json", "--operations", growing)
+            self.wait_until_it_waits(process)
+            with growing.open("ab") as file:
+                file.write(whole[beginning:])
+            self.assertEqual(json.loads(process.stdout.readline())["operation"], 1)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 0, said)
+
+    def test_ctrl_c_ends_the_wait_for_an_empty_file(self):
+        process = self.start("--follow", self.file("growing.pcap", b""))
+        self.wait_until_it_waits(process)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 2)
+        self.assertIn(b"growing.pcap is empty", said)
+
+    def wait_until_it_waits(self, process):
+        """It handles Ctrl-C, which it does before it opens a file, and sleeps."""
+        waiting = False
+        while not waiting:
+            self.assertIsNone(process.poll(), "it has ended")
+            os.sched_yield()
+            status = pathlib.Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+            fields = dict(line.split(":\t", 1) for line in status.splitlines())
+            caught = int(fields["SigCgt"], 16) >> (signal.SIGINT - 1) & 1
+            waiting = caught and fields["State"].startswith("S")
+
 
 if __name__ == "__main__":
     sys.exit(libraries.main())
