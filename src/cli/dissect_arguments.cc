@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 namespace weft::cli {
 namespace {
@@ -50,7 +51,37 @@ std::optional<capture::Filter> parse_filter(const std::string& text) {
   }
 }
 
-// The input is read twice, so it must be there a second time, and may not be overwritten.
+// Returns whether both are the same regular file, which may not be there yet. Devices, such as
+// /dev/null, and pipes do not lose anything.
+bool same_file(const std::string& one, const std::string& other) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (fs::exists(one, ignored) && !fs::is_regular_file(one, ignored)) return false;
+  const auto place = [&](const std::string& path) {
+    return fs::weakly_canonical(fs::absolute(path, ignored), ignored);
+  };
+  return place(one) == place(other) || fs::equivalent(one, other, ignored);
+}
+
+// No file that is written may be an input, or another one that is written.
+void check_written_files(const DissectOptions& options) {
+  const std::pair<const char*, const std::string&> written[] = {
+      {"--html", options.html}, {"--export-pcap", options.export_pcap}};
+  for (const auto& [option, path] : written) {
+    if (path.empty()) continue;
+    for (const std::string& file : options.files) {
+      if (file != "-" && same_file(file, path)) {
+        throw WrongOption(fmt::format("{} would overwrite its input {}", option, file));
+      }
+    }
+  }
+  if (!options.html.empty() && !options.export_pcap.empty() &&
+      same_file(options.html, options.export_pcap)) {
+    throw WrongOption(fmt::format("--html and --export-pcap both write {}", options.html));
+  }
+}
+
+// The input is read twice, so it must be there a second time.
 void check_export(const DissectOptions& options) {
   namespace fs = std::filesystem;
   if (options.export_pcap.empty()) return;
@@ -62,9 +93,6 @@ void check_export(const DissectOptions& options) {
     if (file == "-" || (fs::exists(file, ignored) && !fs::is_regular_file(file, ignored))) {
       throw WrongOption(
           fmt::format("--export-pcap reads its input twice, and '{}' is not a file", file));
-    }
-    if (fs::equivalent(file, options.export_pcap, ignored)) {
-      throw WrongOption(fmt::format("--export-pcap would overwrite its input {}", file));
     }
   }
 }
@@ -134,6 +162,7 @@ void check_combination(const DissectOptions& options) {
     throw WrongOption("--html and --separate exclude each other: a page has one trace");
   }
   check_export(options);
+  check_written_files(options);
   // Offsets bring several files to one time, and these read a single file at a time.
   if (!options.clock_offsets.empty() && (options.separate || options.follow)) {
     throw WrongOption("--clock-offset excludes --separate and --follow");

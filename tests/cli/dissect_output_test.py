@@ -101,6 +101,32 @@ class ClosedOutput(InFolder):
         self.assertGreater(len(json.loads(closed["parts/index.json"])), 100)
 
 
+class OutputFiles(InFolder):
+    def test_no_input_is_overwritten(self):
+        whole = plain("rxe_rping")
+        capture = self.file("one.pcap", whole)
+        other = self.file("other.pcap", whole)
+        link = self.folder / "link"
+        os.link(capture, link)
+        for option in ("--html", "--export-pcap"):
+            for path in (capture, link, self.folder / "." / "one.pcap"):
+                status, _, said = self.run_to_end(option, path, capture, other)
+                self.assertEqual(status, 2)
+                self.assertIn(f"{option} would overwrite its input {capture}", said)
+        self.assertEqual(capture.read_bytes(), whole)
+
+    def test_two_files_have_two_names(self):
+        capture = self.file("one.pcap", plain("rxe_rping"))
+        status, _, said = self.run_to_end("--html", "new", "--export-pcap",
+                                          self.folder / "new", capture)
+        self.assertEqual(status, 2)
+        self.assertIn("--html and --export-pcap both write new", said)
+        self.assertFalse((self.folder / "new").exists())
+        status, _, said = self.run_to_end("--html", "/dev/null", "--export-pcap", "/dev/null",
+                                          capture)
+        self.assertEqual(status, 0, said)
+
+
 class Inputs(InFolder):
     def frames(self, *arguments, **options):
         status, out, said = self.run_to_end("--json", *arguments, **options)
