@@ -241,6 +241,12 @@ class OutputFile {
   std::FILE* file_;
 };
 
+// Any byte but a slash may be in the name of a file.
+std::string name_of(const DissectOptions& options, const std::vector<std::string>& files) {
+  const std::string name = capture::printable(options.live.empty() ? files[0] : options.live);
+  return files.size() < 2 ? name : fmt::format("{} and {} more", name, files.size() - 1);
+}
+
 std::string stopped_text(const std::string& name, const capture::PacketSource& source) {
   const std::uint64_t all = source.bytes_in_all();
   // The size of a pipe is unknown.
@@ -274,8 +280,7 @@ bool export_packets(const DissectOptions& options, const std::vector<std::string
 int dissect_one(const DissectOptions& options, const capture::Selection& selection,
                 const std::vector<std::string>& files, StandardOutput& out,
                 OrderedOutput::Part* part = nullptr) {
-  std::string name = options.live.empty() ? files[0] : options.live;
-  if (files.size() > 1) name += fmt::format(" and {} more", files.size() - 1);
+  const std::string name = name_of(options, files);
   std::vector<capture::ClockDifference> clocks;
   auto source = open(options, files, clocks);
   const bool alone = part == nullptr;
@@ -286,6 +291,10 @@ int dissect_one(const DissectOptions& options, const capture::Selection& selecti
   // The output is made before the first packet is read: its sinks must see all packets.
   DissectOutput output(analysis, selection, wanted, *report, parse_severity(options.severity));
 
+  for (capture::ClockDifference& clock : clocks) {
+    clock.path = capture::printable(clock.path);
+    clock.reference = capture::printable(clock.reference);
+  }
   output.set_clocks(std::move(clocks));
   if (!options.extract.empty()) output.extract_to(options.extract);
   std::optional<OutputFile> html;
@@ -357,7 +366,7 @@ int guarded(const std::function<int()>& work, std::string& problem) {
   } catch (const WrongOption& error) {
     problem = fmt::format("dissect: {}", error.what());
   } catch (const std::exception& error) {
-    problem = error.what();
+    problem = capture::printable(error.what());  // it may name a file
   }
   return exit_unusable;
 }

@@ -20,6 +20,18 @@ bool reader_has_closed() {
   return poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0;
 }
 
+// A sentence may name a file, and any byte but a slash may be in the name: none of them may control
+// the terminal.
+std::string without_controls(std::string_view sentence) {
+  std::string out;
+  for (const char character : sentence) {
+    const auto code = static_cast<unsigned char>(character);
+    const bool controls = (code < ' ' && character != '\n') || code == 0x7F;
+    out += controls ? fmt::format("\\x{:02x}", code) : std::string(1, character);
+  }
+  return out;
+}
+
 }  // namespace
 
 // An empty NO_COLOR has no effect, as its convention has it (no-color.org).
@@ -50,14 +62,14 @@ void write_error(std::string_view text) {
 }
 
 void print_notice(std::string_view sentence) {
-  write_error(fmt::format("weft: {}\n", sentence));
+  write_error(fmt::format("weft: {}\n", without_controls(sentence)));
 }
 
 void print_error(std::string_view sentence) {
   // The line is one write, so that those of several processes do not mix.
   const bool colour = is_coloured(STDERR_FILENO);
-  write_error(
-      fmt::format("{}weft:{} {}\n", colour ? "\033[31m" : "", colour ? "\033[0m" : "", sentence));
+  write_error(fmt::format("{}weft:{} {}\n", colour ? "\033[31m" : "", colour ? "\033[0m" : "",
+                          without_controls(sentence)));
 }
 
 int finish_output(int status) {

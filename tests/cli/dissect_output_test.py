@@ -127,6 +127,35 @@ class OutputFiles(InFolder):
         self.assertEqual(status, 0, said)
 
 
+class Names(InFolder):
+    """Any byte but a slash may be in the name of a file."""
+
+    name = b'bad\xff\x1b[31m"q\\.pcap'
+    shown = r'bad\xff\x1b[31m"q\\.pcap'
+
+    def capture(self, data):
+        path = os.fsencode(self.folder) + b"/" + self.name
+        with open(path, "wb") as file:
+            file.write(data)
+        return os.fsdecode(path)
+
+    def test_they_are_printable(self):
+        path = self.capture(plain("rxe_rping"))
+        status, out, said = self.run_to_end("--json", path)
+        self.assertEqual((status, said), (0, ""))
+        self.assertEqual(json.loads(out.splitlines()[-1])["name"].rsplit("/", 1)[1], self.shown)
+        status, out, said = self.run_to_end(path)
+        self.assertEqual((status, said), (0, ""))
+        self.assertIn(self.shown, out)
+        self.assertNotIn("\x1b", out)
+
+    def test_errors_do_not_control_the_terminal(self):
+        for data in (b"nothing that is known, but long enough", plain("rxe_rping")[:-9]):
+            _, _, said = self.run_to_end(self.capture(data))
+            self.assertRegex(said, r"\\x1b\[31m")
+            self.assertNotIn("\x1b", said)
+
+
 class Inputs(InFolder):
     def frames(self, *arguments, **options):
         status, out, said = self.run_to_end("--json", *arguments, **options)
