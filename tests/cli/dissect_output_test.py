@@ -156,6 +156,43 @@ class Names(InFolder):
             self.assertNotIn("\x1b", said)
 
 
+class Packed(InFolder):
+    """Compressed files: what follows the data, and what is missing of them."""
+
+    def packed(self, data):
+        zstd, lz4 = (libraries.needs(name) for name in ("zstd", "lz4"))
+        def by(*command):
+            return subprocess.run(command, input=data, stdout=subprocess.PIPE, check=True).stdout
+        return {"gzip": gzip.compress(data), "xz": lzma.compress(data), "bzip2": bz2.compress(data),
+                "zstd": by(zstd, "-c", "-q", "--check"), "lz4": by(lz4, "-c", "-q")}
+
+    def test_zeros_behind_the_data_are_ignored(self):
+        data = plain("rxe_rping")
+        wanted = self.run_to_end("--connections", self.file("one.pcap", data))
+        for name in ("gzip", "xz"):
+            packed = self.packed(data)[name]
+            self.assertEqual(self.run_to_end("--connections",
+                                             self.file("one.pcap", packed + bytes(512))),
+                             wanted, name)
+
+    def test_members_may_be_apart(self):
+        data = plain("rxe_rping")
+        wanted = self.run_to_end("--connections", self.file("one.pcap", data))
+        for pack in (gzip.compress, lzma.compress, bz2.compress):
+            packed = pack(data[:1000]) + pack(data[1000:])
+            self.assertEqual(self.run_to_end("--connections", self.file("one.pcap", packed)),
+                             wanted, pack)
+        packed = lzma.compress(data[:1000]) + bytes(4) + lzma.compress(data[1000:])
+        self.assertEqual(self.run_to_end("--connections", self.file("one.pcap", packed)), wanted)
+
+    def test_a_missing_end_is_said(self):
+        for name, packed in self.packed(plain("rxe_rping")).items():
+            status, _, said = self.run_to_end(self.file("one.pcap", packed))
+            self.assertEqual((status, said), (0, ""), name)
+            _, _, said = self.run_to_end(self.file("one.pcap", packed[:-3]))
+            self.assertIn("one.pcap: its compressed data have no end", said, name)
+
+
 class Inputs(InFolder):
     def frames(self, *arguments, **options):
         status, out, said = self.run_to_end("--json", *arguments, **options)

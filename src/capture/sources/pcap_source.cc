@@ -5,6 +5,7 @@
 
 #include "capture/sources/netmon_source.h"
 #include "capture/sources/record_source.h"
+#include "capture/sources/unpacker.h"
 #include "capture/tcp/byte_window.h"
 #include "wire/pcap.h"
 #include "wire/pcapng.h"
@@ -51,7 +52,8 @@ class PcapSource final : public PacketSource {
     return problem_.empty() ? window_.stream().problem() : problem_;
   }
   [[nodiscard]] std::string leftover() const override {
-    if (!problem_.empty() || window_.buffered() == 0) return {};
+    if (!problem_.empty()) return {};
+    if (window_.buffered() == 0) return unfinished_text(window_.stream());
     return fmt::format("ends in the middle of a packet, at byte {}", window_.position());
   }
   [[nodiscard]] std::uint64_t bytes_read() const override {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "capture/sources/unpacker.h"
 #include "capture/tcp/byte_window.h"
 #include "wire/pcapng.h"
 
@@ -65,7 +66,8 @@ class PcapngSource final : public PacketSource {
     return problem_.empty() ? window_.stream().problem() : problem_;
   }
   [[nodiscard]] std::string leftover() const override {
-    if (!problem_.empty() || window_.buffered() == 0) return {};
+    if (!problem_.empty()) return {};
+    if (window_.buffered() == 0) return unfinished_text(window_.stream());
     return fmt::format("ends in the middle of a block, at byte {}", window_.position());
   }
   [[nodiscard]] std::uint64_t bytes_read() const override {

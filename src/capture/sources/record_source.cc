@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "capture/sources/unpacker.h"
 #include "wire/link.h"
 #include "wire/record_files.h"
 
@@ -48,7 +49,8 @@ class RecordSource final : public PacketSource {
     return problem_.empty() ? window_.stream().problem() : problem_;
   }
   [[nodiscard]] std::string leftover() const override {
-    if (!problem_.empty() || window_.buffered() == 0) return {};
+    if (!problem_.empty()) return {};
+    if (window_.buffered() == 0) return unfinished_text(window_.stream());
     return fmt::format("ends in the middle of a packet, at byte {}", window_.position());
   }
   [[nodiscard]] std::uint64_t bytes_read() const override {

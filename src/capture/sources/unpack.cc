@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <new>
+#include <string>
 
 #include "capture/sources/unpacker.h"
 #include "capture/tcp/byte_window.h"
@@ -25,6 +26,7 @@ class Gzip final : public Unpacker {
   // Returns as soon as there is any output. Input that produces none (headers) needs another turn.
   std::size_t read(MutableBytes out) override {
     while (!failed() && refill()) {
+      if (!inside_member_ && !begin_member()) continue;
       state_.next_in = reinterpret_cast<Bytef*>(input().data());
       state_.avail_in = static_cast<uInt>(input().size());
       state_.next_out = reinterpret_cast<Bytef*>(out.data());
@@ -35,6 +37,7 @@ class Gzip final : public Unpacker {
       take(input().size() - state_.avail_in);
       if (status == Z_STREAM_END) {
         inflateReset(&state_);  // another gzip member may follow
+        set_inside(inside_member_ = false);
         // Z_BUF_ERROR is not fatal: it only shows that more input is needed.
       } else if (status != Z_OK && status != Z_BUF_ERROR) {
         fail(std::string("the gzip data is damaged: ") +
@@ -46,7 +49,23 @@ class Gzip final : public Unpacker {
   }
 
  private:
+  // Skips the zeros with which tapes and block devices fill up the end, as gzip(1) does. Returns
+  // whether a member begins.
+  bool begin_member() {
+    const MutableBytes bytes = input();
+    const auto begin =
+        began_ ? std::ranges::find_if(bytes, [](std::byte one) { return one != std::byte{}; })
+               : bytes.begin();
+    take(static_cast<std::size_t>(begin - bytes.begin()));
+    began_ = true;
+    if (begin == bytes.end()) return false;
+    set_inside(inside_member_ = true);
+    return true;
+  }
+
   z_stream state_{};
+  bool began_ = false;  // the first member, which has no zeros before it
+  bool inside_member_ = false;
 };
 
 class Zstd final : public Unpacker {
@@ -70,6 +89,8 @@ class Zstd final : public Unpacker {
       if (ZSTD_isError(status)) {
         fail(std::string("the zstd data is damaged: ") + ZSTD_getErrorName(status));
       }
+      // A call without input begins a frame that may never come.
+      if (in.pos > 0 || unpacked.pos > 0) set_inside(status != 0);
       more_inside_ = unpacked.pos == unpacked.size;
       if (unpacked.pos > 0) return unpacked.pos;
     }
@@ -82,6 +103,11 @@ class Zstd final : public Unpacker {
 };
 
 }  // namespace
+
+std::string unfinished_text(const ByteStream& stream) {
+  const auto* const packed = dynamic_cast<const Unpacker*>(&stream);
+  return packed != nullptr && packed->is_unfinished() ? "its compressed data have no end" : "";
+}
 
 std::unique_ptr<ByteStream> unpack_gzip(std::unique_ptr<ByteStream> packed) {
   return std::make_unique<Gzip>(std::move(packed));

@@ -19,39 +19,54 @@ constexpr std::size_t max_step_bytes = 1U << 30;  // bzip2 counts in 32 bits
 
 class Xz final : public Unpacker {
  public:
-  explicit Xz(std::unique_ptr<ByteStream> packed) : Unpacker(std::move(packed)) {
-    // With this flag the decoder continues with the next stream by itself.
-    if (lzma_stream_decoder(&state_, max_xz_memory_bytes, LZMA_CONCATENATED) != LZMA_OK) {
-      throw std::bad_alloc();
-    }
-  }
+  explicit Xz(std::unique_ptr<ByteStream> packed) : Unpacker(std::move(packed)) { begin(); }
   Xz(const Xz&) = delete;
   Xz& operator=(const Xz&) = delete;
   ~Xz() override { lzma_end(&state_); }
 
   std::size_t read(MutableBytes out) override {
     while (!failed() && (more_inside_ || refill())) {
+      // The next stream begins only with input for it, because the file may end here.
+      if (ended_ && !begin_next()) continue;
       state_.next_in = reinterpret_cast<const std::uint8_t*>(input().data());
       state_.avail_in = input().size();
       state_.next_out = reinterpret_cast<std::uint8_t*>(out.data());
       state_.avail_out = out.size();
       const lzma_ret status = lzma_code(&state_, LZMA_RUN);
       take(input().size() - state_.avail_in);
+      ended_ = status == LZMA_STREAM_END;
+      set_inside(!ended_);
       // After a full output the decoder may hold more, which needs no further input.
-      more_inside_ = state_.avail_out == 0;
+      more_inside_ = !ended_ && state_.avail_out == 0;
       if (status == LZMA_MEMLIMIT_ERROR) fail("the xz data needs too much memory");
       // LZMA_BUF_ERROR is not fatal: it only shows that no progress was possible.
-      if (status != LZMA_OK && status != LZMA_STREAM_END && status != LZMA_BUF_ERROR) {
-        fail("the xz data is damaged");
-      }
+      if (status != LZMA_OK && !ended_ && status != LZMA_BUF_ERROR) fail("the xz data is damaged");
       if (out.size() > state_.avail_out) return out.size() - state_.avail_out;
     }
     return 0;
   }
 
  private:
+  // With the flag LZMA_CONCATENATED the decoder would continue with the next stream by itself, but
+  // would not show where one has ended.
+  void begin() {
+    if (lzma_stream_decoder(&state_, max_xz_memory_bytes, 0) != LZMA_OK) throw std::bad_alloc();
+  }
+  // Skips the zeros that may follow a stream (file format 1.0.4 §2.2). Returns whether another
+  // stream begins.
+  bool begin_next() {
+    const MutableBytes bytes = input();
+    const auto next = std::ranges::find_if(bytes, [](std::byte one) { return one != std::byte{}; });
+    take(static_cast<std::size_t>(next - bytes.begin()));
+    if (next == bytes.end()) return false;
+    ended_ = false;
+    begin();
+    return true;
+  }
+
   lzma_stream state_ = LZMA_STREAM_INIT;
   bool more_inside_ = false;
+  bool ended_ = false;
 };
 
 class Bzip2 final : public Unpacker {
@@ -73,6 +88,7 @@ class Bzip2 final : public Unpacker {
       const int status = BZ2_bzDecompress(&state_);
       take(input().size() - state_.avail_in);
       ended_ = status == BZ_STREAM_END;
+      set_inside(!ended_);
       more_inside_ = !ended_ && state_.avail_out == 0;
       if (status != BZ_OK && !ended_) fail("the bzip2 data is damaged");
       if (room > state_.avail_out) return room - state_.avail_out;
@@ -117,6 +133,8 @@ class Lz4 final : public Unpacker {
       const std::size_t status =
           LZ4F_decompress(state_, out.data(), &made, input().data(), &taken, nullptr);
       take(taken);
+      // A call without input begins a frame that may never come.
+      if (taken > 0 || made > 0) set_inside(status != 0);
       more_inside_ = made == out.size();
       if (LZ4F_isError(status) != 0) {
         fail(std::string("the lz4 data is damaged: ") + LZ4F_getErrorName(status));

@@ -26,8 +26,14 @@ class Unpacker : public ByteStream {
     return packed_->stored_bytes_read();
   }
   [[nodiscard]] std::uint64_t stored_bytes() const override { return packed_->stored_bytes(); }
+  // Returns whether the bytes that were read end within compressed data. A growing file may have
+  // the rest later.
+  [[nodiscard]] bool is_unfinished() const { return inside_ && !failed(); }
 
  protected:
+  // A frame, member or stream of the format has begun, or has ended.
+  void set_inside(bool inside) { inside_ = inside; }
+
   // Reads compressed bytes if none are left. Returns false if there are none now.
   bool refill() {
     if (next_ < filled_) return true;
@@ -50,6 +56,11 @@ class Unpacker : public ByteStream {
   std::size_t next_ = 0;
   std::size_t filled_ = 0;
   std::string problem_;
+  bool inside_ = false;
 };
+
+// Returns what PacketSource::leftover() reports if all whole packets were read, but the compressed
+// data of the file have no end: more packets may be missing.
+[[nodiscard]] std::string unfinished_text(const ByteStream& stream);
 
 }  // namespace weft::capture
