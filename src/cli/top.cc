@@ -33,17 +33,19 @@ using std::chrono::steady_clock;
 constexpr milliseconds longest_answer{1000};
 
 // A terminal without line input and echo, until this is destroyed. Does nothing where standard
-// input is no terminal.
+// input is no terminal, or where keys are not wanted: in the background a change of the terminal
+// would stop the process (SIGTTOU).
 class SingleKeys {
  public:
-  SingleKeys() {
+  explicit SingleKeys(bool wanted) {
+    if (!wanted) return;
     if (!isatty(STDIN_FILENO) || tcgetattr(STDIN_FILENO, &before_.emplace()) != 0) {
       before_.reset();
       return;
     }
-    termios wanted = *before_;
-    wanted.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
-    tcsetattr(STDIN_FILENO, TCSANOW, &wanted);
+    termios changed = *before_;
+    changed.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
+    tcsetattr(STDIN_FILENO, TCSANOW, &changed);
   }
   ~SingleKeys() {
     if (before_) tcsetattr(STDIN_FILENO, TCSANOW, &*before_);
@@ -82,7 +84,11 @@ std::string cut_to_terminal(const std::string& text) {
 class Top {
  public:
   explicit Top(const TopOptions& options)
-      : options_(options), source_(options.pids), sort_(options.sort) {}
+      : options_(options),
+        source_(options.pids),
+        sort_(options.sort),
+        redraws_(!options.once && !options.json && isatty(STDOUT_FILENO)),
+        keys_(redraws_) {}
 
   int run();
 
@@ -97,8 +103,9 @@ class Top {
   TopSource source_;
   std::string sort_;
   std::map<std::string, nlohmann::json> before_;  // the last report of each socket
+  bool redraws_;  // each table takes the place of the one before, and keys change it
+  Descriptor ending_ = ending_signals();  // before the terminal is changed
   SingleKeys keys_;
-  Descriptor ending_ = ending_signals();
 };
 
 // The rates since the last look.
@@ -117,7 +124,7 @@ void Top::show(std::vector<TopDevice> devices) {
   sort_devices(devices, sort_);
   if (options_.json) {
     fmt::print("{}", json(devices));
-  } else if (!options_.once && isatty(STDOUT_FILENO)) {
+  } else if (redraws_) {
     const std::string hint =
         keys_.valid() ? "; q quits, s sorts by another, p shows queue pairs" : "";
     fmt::print("\033[H\033[J{}",

@@ -1,8 +1,10 @@
 """`weft run`, and what else the program says."""
 
+import contextlib
 import json
 import os
 import pathlib
+import pty
 import shutil
 import signal
 import stat
@@ -291,6 +293,35 @@ class Misuse(unittest.TestCase):
     def test_misspelt_variables_are_pointed_out(self):
         done = weft("run", "-q", "--", "true", WEFT_ADR="127.0.0.1")
         self.assertIn("WEFT_ADR has no effect", done.stderr)
+
+
+class Background(unittest.TestCase):
+    # A shell of a terminal that starts a job in the background, and says how it ended or stopped.
+    SHELL = """
+import os, subprocess, sys
+job = subprocess.Popen(sys.argv[1:], preexec_fn=os.setpgrp)
+_, status = os.waitpid(job.pid, os.WUNTRACED)
+print("stopped" if os.WIFSTOPPED(status) else f"ended {os.waitstatus_to_exitcode(status)}")
+if os.WIFSTOPPED(status):
+    job.kill()
+"""
+
+    def in_background(self, *arguments):
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execve(sys.executable, [sys.executable, "-c", self.SHELL, str(libraries.WEFT),
+                                       *arguments], plain_environment())
+        said = b""
+        with contextlib.suppress(OSError):  # EIO: the shell has ended
+            while data := os.read(terminal, 4096):
+                said += data
+        os.close(terminal)
+        os.waitpid(pid, 0)
+        return said.decode()
+
+    def test_top_that_needs_no_keys_is_not_stopped(self):
+        for option in ((), ("--json",)):
+            self.assertIn("ended 0", self.in_background("top", "--once", *option))
 
 
 class Help(unittest.TestCase):
