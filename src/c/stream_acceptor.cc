@@ -12,6 +12,15 @@ namespace weft::c {
 
 using stream::Stream;
 
+namespace {
+
+// Whether this process lacks what a stream needs. accept(2) fails then as well.
+bool is_shortage(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
+}  // namespace
+
 StreamAcceptor::StreamAcceptor(stream::Listener listener, std::vector<std::byte> private_data)
     : listener_(std::move(listener)), private_data_(std::move(private_data)) {
   if (!ready_.valid()) throw Error(-ready_.get(), "no descriptor is left for a listener");
@@ -26,9 +35,10 @@ void StreamAcceptor::take_requests() {
       const int result = ready_.add(made->fd(), EPOLLIN, 0);
       if (result < 0) throw Error(-result, "the descriptor of a stream cannot be watched");
       connecting_.push_back(std::move(made));
-    } catch (const Error&) {
-      // This peer has disconnected already, or there is no descriptor for it: its request is
-      // rejected when it is destroyed, and others may follow.
+    } catch (const Error& error) {
+      // The request is rejected when it is destroyed. Either this peer has disconnected already,
+      // and others may follow, or the next one would fail as well, which the program must know.
+      if (is_shortage(error.error_number())) throw;
     }
   }
 }

@@ -5,6 +5,8 @@
 #include <poll.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "check.h"
 
@@ -238,6 +240,33 @@ static void accepting_without_waiting(void) {
   weft_stream_listener_free(listener);
 }
 
+/* A caller that waits must not wait for other peers, which could not be accepted either. */
+static void accepting_without_descriptors(void) {
+  enum { FEW = 256 };
+  struct sides sides = {NULL, NULL, NULL};
+  struct rlimit usual, few;
+  struct pollfd entry = {.events = POLLIN};
+  int taken[FEW], count = 0;
+  CHECK_IS(weft_stream_listen(&sides.listener, "127.0.0.1", 0, NULL, 0), 0);
+  CHECK_IS(weft_stream_start_connecting(&sides.active, "127.0.0.1",
+                                        weft_stream_listener_port(sides.listener), NULL),
+           0);
+  entry.fd = weft_stream_listener_fd(sides.listener);
+  CHECK_IS(poll(&entry, 1, PATIENCE_MS), 1);
+  CHECK_IS(getrlimit(RLIMIT_NOFILE, &usual), 0);
+  few = usual;
+  few.rlim_cur = FEW;
+  CHECK_IS(setrlimit(RLIMIT_NOFILE, &few), 0);
+  while ((taken[count] = dup(entry.fd)) >= 0) ++count;
+  CHECK_IS(weft_stream_accept(sides.listener, &sides.passive, PATIENCE_MS), -EMFILE);
+  while (count > 0) close(taken[--count]);
+  CHECK_IS(setrlimit(RLIMIT_NOFILE, &usual), 0);
+  CHECK_IS(weft_stream_await_connected(sides.active, PATIENCE_MS), -ECONNREFUSED);
+  end(&sides);
+  sides = connected(NULL);
+  end(&sides);
+}
+
 static void a_request_is_accepted_or_rejected(void) {
   weft_stream_options options = WEFT_STREAM_OPTIONS;
   weft_stream_statistics statistics = WEFT_STREAM_STATISTICS;
@@ -461,6 +490,7 @@ int main(void) {
   structures_need_their_size();
   connecting_without_waiting();
   accepting_without_waiting();
+  accepting_without_descriptors();
   a_request_is_accepted_or_rejected();
   receives_peek_and_wait_for_all();
   registered_memory_is_sent_without_a_copy();

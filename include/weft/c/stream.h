@@ -179,6 +179,7 @@ WEFT_C_API int weft_stream_listen(weft_stream_listener** listener, const char* h
                                   const weft_stream_options* options, int backlog);
 /* Waits for a peer, and accepts it: -EAGAIN at the timeout. No peer is lost then: with timeout 0,
  * call this whenever the descriptor of the listener is readable. `*stream` belongs to the caller.
+ * -EMFILE, -ENFILE, -ENOBUFS or -ENOMEM if this process has no room for a peer, which is rejected.
  */
 WEFT_C_API int weft_stream_accept(weft_stream_listener* listener, weft_stream** stream,
                                   int timeout_ms);
