@@ -91,11 +91,12 @@ int get_limit(int resource, rlimit* found) {
   return done;
 }
 
-// A process that was started with such a limit.
+// A process that was started with such a limit. This runs in every process with the library, also
+// where the C library comes before it and there is no next function.
 [[gnu::constructor]] void look_at_limits() {
-  for (const int resource : {RLIMIT_AS, RLIMIT_DATA}) {
+  for (const auto resource : {RLIMIT_AS, RLIMIT_DATA}) {
     rlimit known{};
-    if (next_getrlimit(resource, &known) == 0 && known.rlim_cur != RLIM_INFINITY) {
+    if (::prlimit(0, resource, nullptr, &known) == 0 && known.rlim_cur != RLIM_INFINITY) {
       mallopt(M_ARENA_MAX, 1);
     }
   }

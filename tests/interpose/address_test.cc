@@ -73,7 +73,8 @@ TEST(InterposeAddress, TheUnspecifiedAddressConnectsToThisHost) {
 TEST(InterposeAddress, AnInvalidOneIsRefused) {
   const auto good = ipv6("::1", 1);
   const auto* raw = reinterpret_cast<const sockaddr*>(&good);
-  EXPECT_EQ(refusal(nullptr, 100), EINVAL);
+  EXPECT_EQ(refusal(nullptr, 100), EFAULT);
+  EXPECT_EQ(refusal(nullptr, 1000), EINVAL);
   EXPECT_EQ(refusal(raw, 1), EINVAL);
   EXPECT_EQ(refusal(raw, sizeof(sockaddr_in6) - 1), EINVAL);
   EXPECT_EQ(refusal(raw, sizeof(sockaddr_in6)), 0);

@@ -74,6 +74,9 @@ TEST_P(Peeking, ReturnsWhatARingHoldsThatCannotGrow) {
 
 // The sender has no place for the message about the growth when the ring is full, and waits.
 TEST_P(Peeking, LetsTheRingGrowForRegisteredMemory) {
+  if (test::open_device().backend() != verbs::Backend::embedded) {
+    GTEST_SKIP() << "no ring grows on the device of the system";
+  }
   Options wanted = options();
   wanted.send_queue = min_queue;
   Sides sides(wanted);
