@@ -107,6 +107,7 @@ std::string text_of(long got, const Text& text) {
 void use_ring(Ring& ring, int here, int there) {
   Text text{};
   say(here, "to the ring");
+  if (!ring.usable()) await(there, POLLIN);  // it may not block
   const long got = ring.usable() ? ring.run(IORING_OP_RECV, there, text.data(), text.size())
                                  : recv(there, text.data(), text.size(), 0);
   tell("received by the ring", text_of(got, text));
