@@ -31,6 +31,18 @@ void note_unknown(Half& requester, const Stamp& stamp) {
   requester.unknown_frame = std::max(requester.unknown_frame, frame);
 }
 
+// Counts the bytes of a part that are not in the capture.
+template <typename Part>
+void count_absent(Operation& operation, const Part& part) {
+  (part.lost ? operation.missing_bytes : operation.cut_bytes) += part.missing_bytes;
+}
+
+// Notes that the last part of the response was captured.
+void confirm_at_end(Operation& operation) {
+  operation.confirmed = true;
+  operation.confirmation = operation.end;
+}
+
 bool is_fatal(const Refusal& refusal) {
   return refusal.kind != Refusal::Kind::receiver_not_ready &&
          refusal.kind != Refusal::Kind::sequence_error;
@@ -122,7 +134,8 @@ void OperationTracker::on_send(const Origin& origin, const SendPart& part) {
   const std::uint64_t wire_bytes = part.bytes.size() + part.missing_bytes;
   const std::uint64_t skipped = part.offset - std::min(part.offset, open.expected);
   operation.bytes += wire_bytes + skipped;
-  operation.missing_bytes += part.missing_bytes + skipped;
+  operation.missing_bytes += skipped;
+  count_absent(operation, part);
   open.expected = part.offset + wire_bytes;
   operation.end = origin.stamp;
   operation.send_kind = part.kind;
@@ -154,7 +167,8 @@ void OperationTracker::on_write(const Origin& origin, const WritePart& part) {
   Operation& operation = open.operation;
   const std::uint64_t skipped = part.address - std::min(part.address, open.expected);
   operation.bytes += wire_bytes + skipped;
-  operation.missing_bytes += part.missing_bytes + skipped;
+  operation.missing_bytes += skipped;
+  count_absent(operation, part);
   open.expected = part.address + wire_bytes;
   operation.end = origin.stamp;
   if (!part.last) return;
@@ -322,7 +336,7 @@ void OperationTracker::on_read_part(const Origin& origin, const ReadPart& part) 
       requester.requests, [&](const Operation& known) { return known.message == part.request; });
   if (found == requester.requests.end()) return;
   found->bytes += part.bytes.size() + part.missing_bytes;
-  found->missing_bytes += part.missing_bytes;
+  count_absent(*found, part);
   found->end = origin.stamp;
   if (!part.last) return;
   Operation operation;
@@ -335,6 +349,7 @@ void OperationTracker::on_read_part(const Origin& origin, const ReadPart& part) 
     operation.missing_bytes += operation.requested_bytes - operation.bytes;
     operation.bytes = operation.requested_bytes;
   }
+  if (!part.lost) confirm_at_end(operation);
   report(operation);
 }
 
@@ -347,6 +362,7 @@ void OperationTracker::on_atomic_answer(const Origin& origin, const AtomicAnswer
   operation.end = origin.stamp;
   constexpr std::uint64_t word_bytes = 8;
   operation.bytes = word_bytes;
+  confirm_at_end(operation);
   report(operation);
 }
 

@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 
+#include "capture/analysed.h"
 #include "capture/made_capture.h"
 #include "capture/made_roce.h"
 #include "support/fpdu.h"
@@ -128,6 +129,44 @@ TEST(CaptureQuality, CutFramesAreNotLost) {
     EXPECT_TRUE(judged.findings.empty()) << judged.findings[0].sentence;
     ASSERT_EQ(describe(judged.quality()).size(), 1U);
   }
+}
+
+// Cut or not, the operations have the same outcomes, sizes and times.
+TEST(CaptureQuality, CutOperationsKeepTheirOutcomesAndTimes) {
+  constexpr std::size_t snap_bytes = 120;
+  for (const MadeCapture& capture : {roce(), iwarp()}) {
+    const Analysed whole(capture);
+    const Analysed seen(cut(capture, snap_bytes));
+    const auto& operations = seen.operations.operations;
+    ASSERT_EQ(operations.size(), whole.operations.operations.size());
+    for (std::size_t i = 0; i < operations.size(); ++i) {
+      const Operation& expected = whole.operations.operations[i];
+      EXPECT_EQ(operations[i].outcome, Operation::Outcome::complete) << i;
+      EXPECT_EQ(operations[i].latency_ns(), expected.latency_ns()) << i;
+      EXPECT_EQ(operations[i].bytes, expected.bytes) << i;
+      EXPECT_EQ(operations[i].missing_bytes, 0U) << i;
+      EXPECT_GT(operations[i].cut_bytes, 0U) << i;
+    }
+  }
+}
+
+// A Read of which a packet in the middle is missing has ended when its last packet came.
+TEST(CaptureQuality, ReadsWithoutAPacketInTheMiddleHaveATime) {
+  MadeCapture capture;
+  RoceTalk talk(capture, {});
+  talk.connect();
+  talk.read(Side::a, 9, 0x2000, 1'100);
+  const Stamp last{capture.size() - 1, capture.back().time_ns};
+  talk.send(Side::a, 100);
+  capture.erase(capture.begin() + 5);
+  const Analysed seen(capture);
+  const auto& operations = seen.operations.operations;
+  const auto read = std::ranges::find(operations, Operation::Kind::read, &Operation::kind);
+  ASSERT_NE(read, operations.end());
+  EXPECT_EQ(read->outcome, Operation::Outcome::incomplete);
+  EXPECT_EQ(read->missing_bytes, 256U);
+  EXPECT_EQ(read->end.frame, last.frame);
+  EXPECT_EQ(read->latency_ns(), last.time_ns - read->start.time_ns);
 }
 
 // Wherever the snap length cuts: in private data, in a header, in the request of a Read. From 74

@@ -12,7 +12,7 @@ namespace weft::capture {
 struct Operation {
   enum class Kind : std::uint8_t { send, write, read, fetch_add, compare_swap, atomic, immediate };
   enum class Outcome : std::uint8_t {
-    complete,    // the whole message was captured, and the response if it has one
+    complete,    // all of its packets were captured, and those of the response if it has one
     incomplete,  // at least missing_bytes of it were not captured
     unanswered,  // a Read or atomic without a (full) response
     refused,     // the other side sent a NAK or Terminate for it
@@ -28,7 +28,8 @@ struct Operation {
   Stamp start;                        // frame with its first part or its request
   Stamp end;                          // frame with its last part or its response
   std::uint64_t bytes = 0;            // payload on the wire; for a Read, the bytes of the response
-  std::uint64_t missing_bytes = 0;    // those of `bytes` that were not captured
+  std::uint64_t missing_bytes = 0;    // those of `bytes` in packets that were not captured
+  std::uint64_t cut_bytes = 0;        // those that the snap length cut from captured packets
   std::uint64_t requested_bytes = 0;  // length that a Read requests
   // The remote memory of Writes, Reads and atomics.
   std::uint32_t key = 0;
@@ -42,7 +43,8 @@ struct Operation {
   bool repeated = false;        // the request of a Read or atomic was sent again
   std::uint32_t not_ready = 0;  // number of RNR NAKs; it was sent again after each
   // Sends, Writes and Immediate Data: when the transport of the other side confirmed the last part,
-  // by a TCP acknowledgement on iWARP, by the responder's acknowledgement on InfiniBand.
+  // by a TCP acknowledgement on iWARP, by the responder's acknowledgement on InfiniBand. Reads and
+  // atomics: whether the last part of the response was captured, at `end`.
   bool confirmed = false;
   Stamp confirmation;
 
@@ -53,9 +55,6 @@ struct Operation {
   }
   // Returns the time from the first frame to the known end, or -1 if the end was not captured.
   [[nodiscard]] std::int64_t latency_ns() const {
-    if (is_request()) {
-      return outcome == Outcome::complete ? end.time_ns - start.time_ns : -1;
-    }
     return confirmed ? confirmation.time_ns - start.time_ns : -1;
   }
 };

@@ -216,10 +216,10 @@ void IbAnswers::close_complete(const Origin& origin) {
 }
 
 // Reports the end of a request. A Read that completed out of order has reported its bytes already,
-// so only an empty last part is left.
+// so only an empty last part is left. If the last packet is not in the capture, that part is lost.
 void IbAnswers::close(const Origin& origin, const Open& open) {
   Origin at = origin;
-  if (open.complete) at.stamp = open.completed;
+  if (open.have_packets > 0 || open.complete) at.stamp = open.completed;
   if (open.request.atomic) {
     if (open.complete) {
       sink_.on_atomic_answer(at, {.request = open.request.psn, .original = open.original});
@@ -231,6 +231,7 @@ void IbAnswers::close(const Origin& origin, const Open& open) {
                           .key = open.request.key,
                           .address = open.request.address + open.request.length,
                           .bytes = {},
+                          .lost = !open.has_last(),
                           .last = true});
 }
 

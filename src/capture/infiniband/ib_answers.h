@@ -61,8 +61,13 @@ class IbAnswers {
     bool complete = false;
     // For the rest of it, so the response may contain another First packet.
     bool repeated = false;
-    Stamp completed{};
+    Stamp completed{};  // the latest packet
     std::uint64_t original = 0;
+
+    // Returns whether the last packet of the response was captured.
+    [[nodiscard]] bool has_last() const {
+      return packets != 0 && have.size() >= packets && have[packets - 1];
+    }
   };
   struct Early {
     Origin origin;

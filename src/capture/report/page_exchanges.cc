@@ -50,7 +50,7 @@ PageOperation::PageOperation(const Operation& operation)
       kind(operation.kind),
       outcome(operation.outcome),
       side(operation.side) {
-  if (operation.confirmed) confirmation = operation.confirmation;
+  if (operation.confirmed && !operation.is_request()) confirmation = operation.confirmation;
 }
 
 // Decides whether an exchange is kept, and for which reason. Failed ones have priority over first

@@ -48,7 +48,7 @@ class CsvReport final : public Report {
     if (!options().operations) return;
     print(
         "operation,connection,side,kind,outcome,bytes,missing_bytes,start_frame,start_ns,"
-        "end_frame,end_ns,confirmed_frame,confirmed_ns,latency_ns,key,address\r\n");
+        "end_frame,end_ns,confirmed_frame,confirmed_ns,latency_ns,key,address,cut_bytes\r\n");
   }
 
   void operation(const Operation& operation, const Analysis& /*analysis*/) override {
@@ -57,18 +57,19 @@ class CsvReport final : public Report {
           to_string(operation.outcome), operation.bytes, operation.missing_bytes,
           operation.start.frame, operation.start.time_ns, operation.end.frame,
           operation.end.time_ns);
-    if (operation.confirmed) {
+    if (operation.confirmed && !operation.is_request()) {
       print("{},{},", operation.confirmation.frame, operation.confirmation.time_ns);
     } else {
       print(",,");
     }
     if (operation.latency_ns() >= 0) print("{}", operation.latency_ns());
     if (operation.is_request() || operation.kind == Operation::Kind::write) {
-      print(",{:#x},{:#x}\r\n", operation.key, operation.address);
+      print(",{:#x},{:#x}", operation.key, operation.address);
     } else {
-      // Empty fields keep the columns in their places. RFC 4180 §2 ends each record with CRLF.
-      print(",,\r\n");
+      // Empty fields keep the columns in their places.
+      print(",,");
     }
+    print(",{}\r\n", operation.cut_bytes);  // RFC 4180 §2 ends each record with CRLF
     flush_if_full();
   }
 

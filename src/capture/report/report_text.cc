@@ -111,6 +111,7 @@ void TextReport::operation(const Operation& operation, const Analysis& analysis)
   }
   if (operation.outcome != Operation::Outcome::complete) add(to_string(operation.outcome));
   if (operation.missing_bytes > 0) add(fmt::format("{} B missing", operation.missing_bytes));
+  if (operation.cut_bytes > 0) add(fmt::format("{} B cut", operation.cut_bytes));
   const std::int64_t latency = operation.latency_ns();
   const std::uint64_t bytes = operation.kind == Operation::Kind::read && operation.bytes == 0
                                   ? operation.requested_bytes
