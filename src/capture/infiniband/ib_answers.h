@@ -43,6 +43,8 @@ class IbAnswers {
   // Adds a response packet. `may_come`: its request may still arrive. `was_passed`: all requests up
   // to there were passed on, and none was lost.
   void add(const Origin& origin, const IbSegment& segment, bool may_come, bool was_passed);
+  // Returns whether `psn` belongs to the response to an open request.
+  [[nodiscard]] bool awaits(std::uint32_t psn) { return find(psn) != nullptr; }
   void on_requests_lost() { requests_lost_ = true; }
   // Returns whether a response lacks packets, or waits for its request.
   [[nodiscard]] bool waits() const { return !open_.empty() || !early_.empty(); }

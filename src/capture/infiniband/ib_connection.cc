@@ -76,9 +76,9 @@ void IbConnection::count(const Stamp& stamp) {
   connection_.last = stamp;
 }
 
-bool IbConnection::plausible(Side side, const IbSegment& segment) const {
-  const Half& requester = half(segment.is_answer() ? other(side) : side);
-  return requester.order.near(segment.psn());
+bool IbConnection::plausible(Side side, const IbSegment& segment) {
+  Half& requester = half(segment.is_answer() ? other(side) : side);
+  return requester.order.near(segment.psn()) || requester.answers.awaits(segment.psn());
 }
 
 // Adds a packet, then processes what became ready and applies the timeouts.

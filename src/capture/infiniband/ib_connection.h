@@ -51,7 +51,7 @@ class IbConnection {
   void count(const Stamp& stamp);
   // Returns whether a packet of the side can belong to this connection. If not, a new connection
   // uses the same queue pair numbers.
-  [[nodiscard]] bool plausible(Side side, const IbSegment& segment) const;
+  [[nodiscard]] bool plausible(Side side, const IbSegment& segment);
   // Returns whether `psn` can be the first PSN of the side, as far as its packets show.
   [[nodiscard]] bool may_begin(Side side, std::uint32_t psn) const {
     return half(side).order.may_begin(psn);

@@ -1,5 +1,6 @@
 #include "capture/infiniband/ib_evidence.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 namespace weft::capture {
@@ -10,17 +11,21 @@ using Operation = wire::IbOperation;
 // How many requests and responses are kept. Directions that are not told apart by them have the
 // same traffic, and more of it would not help.
 constexpr std::size_t most_kept = 256;
-// Two directions with PSNs that are further apart are never taken for each other.
+// Two directions with PSNs that are further apart are never taken for each other, unless Reads
+// explain the distance.
 constexpr std::int32_t most_distant = 1 << 16;
+constexpr std::uint64_t smallest_mtu_bytes = 256;
+constexpr std::int32_t most_read_packets = 1 << 22;
 
-bool close(const std::optional<std::uint32_t>& a, const std::optional<std::uint32_t>& b) {
-  return a && b && std::abs(wire::psn_distance(*a, *b)) < most_distant;
+bool close(const std::optional<std::uint32_t>& a, const std::optional<std::uint32_t>& b,
+           std::int32_t read_packets) {
+  return a && b && std::abs(wire::psn_distance(*a, *b)) < most_distant + read_packets;
 }
 
 }  // namespace
 
 // The middle and the last packets of a Read response are left out, because their PSN is not that of
-// the request.
+// the request, and may be far from it.
 bool IbEvidence::add(const IbSegment& segment) {
   const Operation operation = segment.operation();
   if (!segment.is_answer()) {
@@ -28,11 +33,12 @@ bool IbEvidence::add(const IbSegment& segment) {
     add_request(segment);
     return false;
   }
-  if (!first_answer_) first_answer_ = segment.psn();
   const bool kept =
       operation == Operation::read_response_first || operation == Operation::read_response_only ||
       operation == Operation::atomic_acknowledge || operation == Operation::acknowledge;
-  if (!kept || answers_.size() >= most_kept) return false;
+  if (!kept) return false;
+  if (!first_answer_) first_answer_ = segment.psn();
+  if (answers_.size() >= most_kept) return false;
   const bool refuses =
       operation == Operation::acknowledge && segment.headers.aeth.kind() != wire::Aeth::Kind::ack;
   answers_.push_back(
@@ -46,6 +52,8 @@ void IbEvidence::add_request(const IbSegment& segment) {
   if (operation == Operation::read_request) {
     request.kind = Kind::read;
     request.bytes = segment.headers.reth.length_bytes;
+    const auto packets = static_cast<std::int32_t>(request.bytes / smallest_mtu_bytes);
+    read_packets_ = std::min(read_packets_ + packets, most_read_packets);
   } else if (operation == Operation::compare_swap || operation == Operation::fetch_add) {
     request.kind = Kind::atomic;
   }
@@ -98,13 +106,14 @@ IbEvidence::Fit IbEvidence::fit(const IbEvidence& requester) const {
 }
 
 bool IbEvidence::resembles(const IbEvidence& same_direction) const {
-  return close(first_request_, same_direction.first_request_) ||
-         close(first_answer_, same_direction.first_answer_);
+  const std::int32_t packets = std::max(read_packets_, same_direction.read_packets_);
+  return close(first_request_, same_direction.first_request_, packets) ||
+         close(first_answer_, same_direction.first_answer_, packets);
 }
 
 bool IbEvidence::may_fit(const IbEvidence& other_direction) const {
-  return close(first_answer_, other_direction.first_request_) ||
-         close(first_request_, other_direction.first_answer_);
+  return close(first_answer_, other_direction.first_request_, other_direction.read_packets_) ||
+         close(first_request_, other_direction.first_answer_, read_packets_);
 }
 
 }  // namespace weft::capture

@@ -71,6 +71,7 @@ class IbEvidence {
   std::unordered_map<std::uint32_t, Request> requests_;
   std::size_t asking_ = 0;
   std::vector<Answer> answers_;
+  std::int32_t read_packets_ = 0;  // that the requested Reads may have in their responses
   std::optional<std::uint32_t> first_request_;
   std::optional<std::uint32_t> first_answer_;
 };

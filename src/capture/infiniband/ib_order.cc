@@ -7,8 +7,10 @@ namespace weft::capture {
 namespace {
 
 // The largest distance between two consecutive PSNs of one connection. A queue pair cannot have
-// more packets under way, so a larger jump means another connection with the same number.
-constexpr std::int64_t most_distant = 1 << 16;
+// more packets under way, so a larger jump means another connection with the same number. The
+// responses to a Read, which it requests with one packet, come in addition to that.
+constexpr std::uint64_t most_distant = 1 << 16;
+constexpr std::uint64_t smallest_mtu_bytes = 256;
 // Without connection manager messages: how many packets of the connection the first requests wait,
 // because a lower PSN may follow them, if nothing shows that the capture is out of order. A
 // capture that is out of order shows it within that number.
@@ -21,6 +23,12 @@ bool expects_response(const IbSegment& segment) {
   const wire::IbOperation operation = segment.operation();
   return operation == wire::IbOperation::read_request ||
          operation == wire::IbOperation::compare_swap || operation == wire::IbOperation::fetch_add;
+}
+
+// Returns the largest number of PSNs that a request may take.
+std::uint64_t largest_width(const IbSegment& segment) {
+  if (segment.operation() != wire::IbOperation::read_request) return 1;
+  return segment.headers.reth.length_bytes / smallest_mtu_bytes + 1;
 }
 
 // The first position lies above the low 24 bits, so that there are positions before it.
@@ -41,8 +49,31 @@ void IbOrder::begin(std::uint32_t psn) {
 
 bool IbOrder::near(std::uint32_t psn) const {
   if (!begun()) return true;
-  const auto distance = static_cast<std::int64_t>(position_of(psn) - next_);
-  return distance > -most_distant && distance < most_distant;
+  const std::uint64_t position = position_of(psn);
+  const bool after_wide = wide_end_ != 0 && next_ < wide_end_ + most_distant;
+  const std::uint64_t lowest = after_wide ? std::min(wide_begin_, next_) : next_;
+  return position + most_distant > lowest && position < highest() + most_distant;
+}
+
+// Returns the position after everything that is known to be requested, whatever PSNs the Reads
+// among it take.
+std::uint64_t IbOrder::highest() const {
+  std::uint64_t end = uncertain_ ? std::max(next_, uncertain_end_) : next_;
+  if (!held_.empty()) {
+    const auto& [position, held] = *held_.rbegin();
+    end = std::max(end, position + largest_width(held.get()));
+  }
+  return end;
+}
+
+// Keeps where the responses to the last two wide Reads begin, which may be repeated after the last
+// one.
+void IbOrder::note_width(std::uint64_t position, std::uint64_t width) {
+  if (width < most_distant) return;
+  const bool follows = wide_end_ != 0 && position <= wide_end_ + most_distant;
+  wide_begin_ = follows ? last_wide_ : position;
+  last_wide_ = position;
+  wide_end_ = position + width;
 }
 
 bool IbOrder::covers(std::uint32_t psn) const {
@@ -61,6 +92,7 @@ bool IbOrder::settle(const IbSegment& next, std::uint64_t position, bool guess) 
   if (!width) return false;
   uncertain_ = false;
   next_ = read + std::max<std::uint64_t>(*width, 1);
+  note_width(read, next_ - read);
   return true;
 }
 
@@ -137,7 +169,9 @@ void IbOrder::pass_on(const IbSegment& segment, std::uint64_t position) {
   if (position > next_) reader_.on_lost(segment, position - next_);
   const auto width = reader_.on_next(segment);
   uncertain_ = !width;
+  uncertain_end_ = position + largest_width(segment);
   next_ = position + std::max<std::uint64_t>(width.value_or(1), 1);
+  note_width(position, next_ - position);
   if (retransmission_from_ && *retransmission_from_ < next_) retransmission_from_.reset();
 }
 

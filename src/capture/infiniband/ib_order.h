@@ -115,6 +115,8 @@ class IbOrder {
     const auto here = static_cast<std::uint32_t>(next_ & wire::psn_mask);
     return next_ + static_cast<std::uint64_t>(std::int64_t{wire::psn_distance(here, psn)});
   }
+  [[nodiscard]] std::uint64_t highest() const;
+  void note_width(std::uint64_t position, std::uint64_t width);
   bool settle(const IbSegment& next, std::uint64_t position, bool guess = false);
   void pass_on(const IbSegment& segment, std::uint64_t position);
   void pass_on_first();
@@ -129,6 +131,11 @@ class IbOrder {
   std::uint64_t first_ = 0;  // position of the first request
   std::uint64_t next_ = 0;   // position of the next request; 0: not begun
   bool uncertain_ = false;   // the last request, at next_ - 1, takes an unknown number of PSNs
+  std::uint64_t uncertain_end_ = 0;  // of that request, if it takes as many as possible
+  // Positions of the last Reads whose responses have more PSNs than may be under way otherwise.
+  std::uint64_t wide_begin_ = 0;  // of the one before the last, if it is not far from it
+  std::uint64_t last_wide_ = 0;
+  std::uint64_t wide_end_ = 0;  // after the last one; 0: there was none
   // The first request is not certain: nothing is passed on, and next_ may still move back.
   bool origin_open_ = false;
   std::int64_t origin_since_ns_ = 0;  // time of the first captured request
