@@ -1,4 +1,5 @@
-// RoCE: Reads with more response packets than a queue pair may have under way otherwise.
+// RoCE: Reads with more response packets than a queue pair may have under way otherwise, and what
+// the capture holds behind the end of a connection.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -75,6 +76,25 @@ TEST(RoceWide, APsnFarFromAllReadsBeginsAnotherConnection) {
   RoceTalk later(capture, {.mtu_bytes = mtu_bytes, .psn_a = 9'000'000, .psn_b = 8'000'000});
   for (int i = 0; i < 20; ++i) later.send(Side::a, 64);
   EXPECT_EQ(Analysed(capture).connections(), 2U);
+}
+
+// The capture holds the last packet of a message behind the messages that end the connection.
+TEST(RoceWide, AMessageMayEndBehindItsConnection) {
+  MadeCapture capture;
+  RoceTalk talk(capture, {.mtu_bytes = mtu_bytes});
+  talk.connect();
+  talk.acknowledge_all(false);
+  talk.send(Side::a, 3 * mtu_bytes);
+  const MadePacket last = capture.back();
+  capture.pop_back();
+  talk.disconnect();
+  capture.push_back(last);
+  capture.back().time_ns = capture[capture.size() - 2].time_ns + 1'000;
+  const Analysed seen(capture);
+  ASSERT_EQ(seen.operations.operations.size(), 1U);
+  EXPECT_EQ(seen.operations.operations[0].outcome, Operation::Outcome::complete);
+  EXPECT_EQ(seen.operations.operations[0].bytes, 3 * mtu_bytes);
+  EXPECT_EQ(seen.whole().size(), 1U);
 }
 
 }  // namespace

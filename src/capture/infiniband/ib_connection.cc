@@ -269,11 +269,13 @@ void IbConnection::end(const Stamp& stamp, Connection::End end) {
   if (!waits()) finish_end();
 }
 
-// After a fatal NAK open requests have no response.
+// A message that has begun lacks packets until its last one has come. After a fatal NAK messages do
+// not go on, and open requests have no response.
 bool IbConnection::waits() const {
   const bool may_answer = connection_.end != Connection::End::terminated;
   return std::ranges::any_of(std::array{&a_, &b_}, [&](const Half* one) {
-    return one->order.waits() || (may_answer && one->answers.waits()) || !one->delayed.empty();
+    return one->order.waits() || (may_answer && one->answers.waits()) || !one->delayed.empty() ||
+           (may_answer && one->requests.within_message());
   });
 }
 

@@ -30,6 +30,9 @@ class IbRequests final : public IbOrder::Reader {
 
   [[nodiscard]] bool lost_any() const { return lost_any_; }
 
+  // Returns whether a message has begun whose last packet has not come.
+  [[nodiscard]] bool within_message() const { return open_ != Open::none; }
+
  private:
   enum class Open : std::uint8_t { none, send, write };
 
