@@ -32,6 +32,10 @@ constexpr std::size_t sufficient_pointers = 2;
 // A random MSN of 32 bits is within these 12 bits with a chance of 2^-20, hence next_msn_bits.
 constexpr std::uint32_t msn_slack = 4096;
 
+// Bytes of which one search computes CRCs. Random data needs almost none, because two headers in
+// their places come first.
+constexpr std::size_t most_crc_bytes = 1024 * 1024;
+
 // The decoded header of an FPDU candidate.
 struct Header {
   std::size_t size_bytes = 0;
@@ -167,15 +171,58 @@ unsigned sequel_bits(const Header& before, const Header& header) {
 
 enum class Verdict : std::uint8_t { no, perhaps, yes };
 
+// CRCs of a sequence of FPDUs that were not computed yet. They are computed only when they can
+// decide, and only over `budget_bytes`: data may be made so that every place looks like the
+// beginning of a long FPDU.
+class PendingCrcs {
+ public:
+  explicit PendingCrcs(std::size_t& budget_bytes) : budget_bytes_(budget_bytes) {}
+
+  void add(Bytes fpdu) { fpdus_.push_back(fpdu); }
+  // Returns the evidence if all of them are correct.
+  [[nodiscard]] unsigned possible_bits() const {
+    return crc_bits * static_cast<unsigned>(fpdus_.size());
+  }
+  // Computes them, and returns the evidence. `last_good`: whether the last one is correct.
+  unsigned compute(bool& any_good, bool& last_good) {
+    unsigned bits = 0;
+    last_good = false;
+    for (const Bytes fpdu : fpdus_) {
+      last_good = take(fpdu.size()) && wire::fpdu_crc_good(fpdu);
+      any_good |= last_good;
+      if (last_good) bits += crc_bits;
+    }
+    fpdus_.clear();
+    return bits;
+  }
+
+ private:
+  bool take(std::size_t bytes) {
+    if (bytes > budget_bytes_) return false;
+    budget_bytes_ -= bytes;
+    return true;
+  }
+
+  std::size_t& budget_bytes_;
+  std::vector<Bytes> fpdus_;
+};
+
 // Follows the lengths from FPDU to FPDU, beginning with the first byte, and sums up the evidence.
 Verdict judge(Bytes bytes, const FpduExpectation& expected, unsigned threshold_bits,
-              bool ends_segment, bool& crc_good) {
+              bool ends_segment, std::size_t& crc_budget_bytes, bool& crc_good) {
   unsigned bits = 0;
   std::size_t walked = 0;     // bytes of FPDUs before the current one
   std::size_t confirmed = 0;  // those that a following header or a CRC confirms
   std::optional<Header> before;
+  PendingCrcs crcs(crc_budget_bytes);
   crc_good = false;
   const auto suffices = [&] { return bits >= threshold_bits && confirmed >= expected.least_bytes; };
+  // Returns whether the CRC of the last FPDU was computed and is correct.
+  const auto check_crcs = [&] {
+    bool last_good = false;
+    if (bits + crcs.possible_bits() >= threshold_bits) bits += crcs.compute(crc_good, last_good);
+    return last_good;
+  };
   while (bytes.size() >= fpdu_header_bytes) {
     Header header;
     const auto more = header_bits(bytes, expected, header);
@@ -185,17 +232,15 @@ Verdict judge(Bytes bytes, const FpduExpectation& expected, unsigned threshold_b
     bits += *more + (before ? sequel_bits(*before, header) : 0);
     if (bytes.size() < header.size_bytes) break;
     walked += header.size_bytes;
-    if (wire::fpdu_crc_good(bytes.first(header.size_bytes))) {
-      bits += crc_bits;
-      crc_good = true;
-      confirmed = walked;
-    }
+    crcs.add(bytes.first(header.size_bytes));
     bytes = bytes.subspan(header.size_bytes);
     // Senders usually end an FPDU where a TCP segment ends.
     if (ends_segment && bytes.empty()) bits += segment_end_bits;
+    if (check_crcs()) confirmed = walked;
     if (suffices()) return Verdict::yes;
     before = header;
   }
+  check_crcs();
   return suffices() ? Verdict::yes : Verdict::perhaps;
 }
 
@@ -240,6 +285,7 @@ std::optional<unsigned> fpdu_evidence_bits(Bytes bytes, const FpduExpectation& e
 // earlier offsets are not tried again when the window has grown.
 std::optional<FpduStart> FpduSearch::find(Bytes window, const FpduExpectation& expected,
                                           bool ends_segment) {
+  std::size_t crc_budget_bytes = most_crc_bytes;
   bool undecided = false;
   std::size_t at = next_;
   const auto aligned = [&](std::size_t offset) {
@@ -252,7 +298,8 @@ std::optional<FpduStart> FpduSearch::find(Bytes window, const FpduExpectation& e
     // The beginning of the window has a threshold of its own, because it is a likelier place than
     // the others.
     const unsigned threshold = at == 0 ? expected.first_threshold_bits : expected.threshold_bits;
-    const Verdict verdict = judge(window.subspan(at), expected, threshold, ends_segment, crc_good);
+    const Verdict verdict =
+        judge(window.subspan(at), expected, threshold, ends_segment, crc_budget_bytes, crc_good);
     if (verdict == Verdict::yes) return FpduStart{at, crc_good};
     if (verdict == Verdict::perhaps && !undecided) {
       undecided = true;

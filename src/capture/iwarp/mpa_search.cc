@@ -9,8 +9,9 @@ namespace {
 
 // Three of the longest FPDUs: enough to verify that each one leads to the next.
 constexpr std::size_t window_bytes = 192 * 1024;
-// Small windows are searched with each segment, larger ones when they have grown by a quarter.
-// Otherwise the same candidates would be tested too often.
+// Small windows are searched with each segment, larger ones when they have grown by a quarter, or,
+// if they are full, moved on by a fifth. Otherwise the same candidates would be tested too often.
+// What leaves a full window was still tested with more than two of the longest FPDUs behind it.
 constexpr std::size_t small_window_bytes = 8 * 1024;
 
 // Evidence for a candidate at the beginning of a segment, if the connection is known to be MPA.
@@ -83,8 +84,7 @@ void MpaReader::drop_window(std::size_t bytes) {
 void MpaReader::try_search(Occasion occasion) {
   if (buffer_.empty()) return;
   const bool grown = buffer_.size() <= small_window_bytes ||
-                     buffer_.size() >= searched_bytes_ + searched_bytes_ / 4 ||
-                     buffer_.size() == window_bytes;
+                     buffer_.size() >= searched_bytes_ + searched_bytes_ / 4;
   if (!grown && occasion == Occasion::growth) return;
   searched_bytes_ = buffer_.size();
   if (const auto start = find_start(occasion)) found(*start);

@@ -1,0 +1,60 @@
+// Traffic that is made so that it costs much: the time for a packet must not grow with what came
+// before. Processor time is compared with that of harmless traffic of the same size.
+#include <gtest/gtest.h>
+
+#include <ctime>
+
+#include "capture/analysed.h"
+#include "support/random.h"
+
+namespace weft::capture::test {
+namespace {
+
+template <typename Work>
+double seconds_of(const Work& work) {
+  const std::clock_t begin = std::clock();
+  work();
+  return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+}
+
+void analyse_only(const MadeCapture& capture) {
+  Analysis analysis;
+  feed(analysis, capture);
+}
+
+// Places that each look like the beginning of a long FPDU.
+Content long_fpdus(std::size_t count, weft::test::Random& random) {
+  Content bytes;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint64_t chance = random.next();
+    const auto part = [chance](unsigned shift) { return static_cast<std::byte>(chance >> shift); };
+    bytes.insert(bytes.end(), {std::byte{0xFC} | (part(0) & std::byte{3}), part(8) | std::byte{2},
+                               std::byte{0x81} | (part(16) & std::byte{0x40}), std::byte{0x40},
+                               part(24), part(32), part(40), part(48) | std::byte{2}});
+  }
+  return bytes;
+}
+
+// Nearly 200 KB fill the window of the search. After that each byte may move it.
+TEST(HostileCost, OfPlacesThatLookLikeAnFpdu) {
+  constexpr std::size_t segments = 150;
+  constexpr std::size_t places = 175;
+  const auto capture_with = [](std::size_t small_segments) {
+    weft::test::Random random(2);
+    MadeCapture capture;
+    TcpTalk talk(capture, {});
+    talk.handshake();
+    for (std::size_t i = 0; i < segments; ++i) {
+      talk.send(Side::a, long_fpdus(places, random));
+      talk.acknowledge(Side::b);
+    }
+    for (std::size_t i = 0; i < small_segments; ++i) talk.send(Side::a, long_fpdus(1, random));
+    return capture;
+  };
+  const double without = seconds_of([&] { analyse_only(capture_with(0)); });
+  const double with = seconds_of([&] { analyse_only(capture_with(100)); });
+  EXPECT_LT(with, 3 * without + 0.5);
+}
+
+}  // namespace
+}  // namespace weft::capture::test
