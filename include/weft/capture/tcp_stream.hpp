@@ -6,6 +6,7 @@
 // has them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -46,6 +47,9 @@ class WEFT_API TcpStream {
     std::uint64_t late_gather_packets = 1024;
     // Timeout for acknowledged bytes to count as not captured, in packets.
     std::uint64_t patience_packets = 1024;
+    // An acknowledgement that is further than this beyond what was seen may belong to an earlier
+    // connection (RFC 9293 §3.5.1), so a second one must confirm it. A reset is treated likewise.
+    std::uint64_t certain_bytes = 1024 * 1024;
   };
   struct Segment {
     Stamp stamp;
@@ -70,7 +74,8 @@ class WEFT_API TcpStream {
   // Sets the end of the stream at a FIN. `sequence` is that of the FIN itself, which follows the
   // last byte (RFC 9293 §3.4).
   void finish_at(std::uint32_t sequence) { end_ = position_of(sequence); }
-  // The other side has acknowledged everything before `sequence`. Returns false if that is not new.
+  // The other side has acknowledged everything before `sequence`. Returns false if that is not new,
+  // or not certain yet: what is far beyond all that was seen needs a second acknowledgement.
   bool acknowledge(std::uint32_t sequence);
   // The sender has sent everything before `position` (it has reset the connection there), so what
   // is missing of it is awaited.
@@ -78,6 +83,12 @@ class WEFT_API TcpStream {
     if (running() && position <= next_ + limits_.held_bytes) {
       acknowledged_ = std::max(acknowledged_, position);
     }
+  }
+  // Returns whether the position is so far from what was seen that it need not belong to this
+  // stream, although it may where the capture lacks much.
+  [[nodiscard]] bool is_doubtful(std::uint64_t position) const {
+    return position > seen_end() + limits_.certain_bytes ||
+           position + limits_.certain_bytes < next_;
   }
   // Returns whether everything before `position` was delivered, or is known to be missing. A FIN
   // counts as one byte.
@@ -133,6 +144,8 @@ class WEFT_API TcpStream {
   // Returns the position before which the other side has acknowledged everything; 0 if it has
   // acknowledged nothing. A FIN counts as one byte here.
   [[nodiscard]] std::uint64_t acknowledged() const { return acknowledged_; }
+  // Returns the position of the FIN, if at_end().
+  [[nodiscard]] std::uint64_t end() const { return end_.value_or(0); }
   // Returns whether a FIN was captured, and everything before it was delivered or is known to be
   // missing.
   [[nodiscard]] bool at_end() const { return end_ && running() && next_ >= *end_; }
@@ -167,6 +180,12 @@ class WEFT_API TcpStream {
   [[nodiscard]] bool reached(std::uint64_t position) const {
     return absent() || (phase_ == Phase::running && next_ >= position);
   }
+  // Returns the position after everything that was seen or acknowledged.
+  [[nodiscard]] std::uint64_t seen_end() const {
+    const std::uint64_t seen = std::max(next_, acknowledged_);
+    return held_.empty() ? seen
+                         : std::max(seen, held_.rbegin()->first + held_.rbegin()->second.size());
+  }
   // Returns whether an acknowledgement up to this position shows that the capture is out of order.
   [[nodiscard]] bool shows_disorder(std::uint64_t position) const;
   // Returns true if many packets came, but none of this direction: the capture has only the other
@@ -199,6 +218,7 @@ class WEFT_API TcpStream {
   // positions before the first one seen.
   std::uint64_t next_ = 0;
   std::uint64_t acknowledged_ = 0;
+  std::uint64_t doubtful_ = 0;  // an acknowledgement that a second one must confirm; 0: none
   std::optional<std::uint64_t> end_;
   std::optional<std::uint32_t> first_sequence_;
   std::map<std::uint64_t, Held> held_;  // by position; they do not overlap

@@ -1,5 +1,7 @@
 #include "capture/tcp/tcp_flow.h"
 
+#include <algorithm>
+
 namespace weft::capture {
 namespace {
 
@@ -92,6 +94,7 @@ void TcpFlows::Flow::on_segment(const TcpSegment& segment) {
   if (header.has(fin)) take_end(side, segment);
   share_disorder();
   if (!own.stream.settled() || !peer.stream.settled()) settle(segment.stamp);
+  withdraw_reset(side, segment);
   if (header.has(rst) && !over_) on_reset(side, segment);
   check_finished(segment.stamp);
   if (reset_ && !over_ && !is_early(*reset_)) report_reset(*reset_, segment.stamp);
@@ -111,11 +114,20 @@ void TcpFlows::Flow::on_reset(Side side, const TcpSegment& segment) {
   }
 }
 
+// A reset with a sequence number that is far from this stream refuses a segment of an earlier
+// connection (RFC 9293 §3.5.1, §3.10.7.4), if its sender goes on.
+void TcpFlows::Flow::withdraw_reset(Side side, const TcpSegment& segment) {
+  if (!reset_ || over_ || reset_->side != side || segment.header.has(rst)) return;
+  const TcpStream& own = half(side).stream;
+  if (own.running() && own.is_doubtful(own.position_of(reset_->sequence))) reset_.reset();
+}
+
 bool TcpFlows::Flow::is_early(const EarlyReset& reset) {
   if (!a_.stream.decided() || !b_.stream.decided()) return true;
   if (!a_.stream.running() || !b_.stream.running()) return false;
   TcpStream& own = half(reset.side).stream;
   const std::uint64_t position = own.position_of(reset.sequence);
+  if (own.is_doubtful(position)) return true;
   own.sent_before(position);
   const bool possible = position <= own.acknowledged();
   return (possible && !own.passed(position)) || a_.stream.waits() || b_.stream.waits();
@@ -175,21 +187,22 @@ void TcpFlows::Flow::report_late(Side side, const TcpSegment& segment) {
 }
 
 // Adds the payload of a segment. Its acknowledgement number shows what its sender had received; it
-// waits until the other direction has delivered that.
+// waits until the other direction has delivered that, unless the number is not believed.
 void TcpFlows::Flow::take_payload(Side side, const TcpSegment& segment) {
   Half& own = half(side);
   const TcpStream& peer = half(other(side)).stream;
   const std::uint64_t repeated_before = own.stream.repeated_bytes();
   const auto& header = segment.header;
   report_late(side, segment);
-  const bool taken =
-      own.stream.add({.stamp = segment.stamp,
-                      // TCP Fast Open: the payload follows the SYN.
-                      .sequence = header.sequence + (header.has(syn) ? 1 : 0),
-                      .bytes = segment.payload,
-                      .missing_bytes = segment.wire_bytes - segment.payload.size(),
-                      .needs = header.has(ack) ? peer.position_of(header.acknowledgement) : 0},
-                     peer, own.direction);
+  const std::uint64_t needs =
+      header.has(ack) ? std::min(peer.position_of(header.acknowledgement), peer.acknowledged()) : 0;
+  const bool taken = own.stream.add({.stamp = segment.stamp,
+                                     // TCP Fast Open: the payload follows the SYN.
+                                     .sequence = header.sequence + (header.has(syn) ? 1 : 0),
+                                     .bytes = segment.payload,
+                                     .missing_bytes = segment.wire_bytes - segment.payload.size(),
+                                     .needs = needs},
+                                    peer, own.direction);
   own.foreign_segments = taken ? 0 : own.foreign_segments + 1;
   const std::uint64_t repeated = own.stream.repeated_bytes() - repeated_before;
   if (repeated > 0) reader_->on_repeat(side, segment.stamp, repeated);

@@ -1,6 +1,7 @@
 #include "weft/capture/tcp_stream.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/size.h"
 
@@ -45,10 +46,21 @@ bool TcpStream::add(const Segment& segment, const TcpStream& other, StreamReader
   return true;
 }
 
-// Sequence numbers beyond the largest window belong to another connection.
+// Sequence numbers beyond the largest window belong to another connection. So may others: a host
+// that knows an earlier connection answers a SYN with what it has received in that one (RFC 9293
+// §3.5.1). Acknowledgements of one connection do not go back, so a later one decides.
 bool TcpStream::acknowledge(std::uint32_t sequence) {
   refer_to(sequence);
   const std::uint64_t position = position_of(sequence);
+  const std::uint64_t doubtful = std::exchange(doubtful_, 0);
+  const bool far = phase_ != Phase::unseen && position > seen_end() + limits_.certain_bytes;
+  if (from_the_start() && position + limits_.certain_bytes < next_ && acknowledged_ == 0) {
+    return false;
+  }
+  if (far && (doubtful == 0 || position < doubtful)) {
+    doubtful_ = position;
+    return false;
+  }
   if (phase_ != Phase::running && shows_disorder(position)) set_out_of_order();
   if (position <= acknowledged_ || position > next_ + limits_.window_bytes) return false;
   acknowledged_ = position;
