@@ -94,5 +94,32 @@ TEST(TcpEnds, TwoAcknowledgementsFarAheadAreBelieved) {
   EXPECT_EQ(seen.traffic.lost_bytes, lost_bytes);
 }
 
+// The SYN of the second connection is not in the capture, and its sequence numbers are higher or
+// lower than those of the first one.
+TEST(TcpEnds, AnotherConnectionFollowsWithoutItsSyn) {
+  for (const std::uint32_t distance : {156'000'000U, 0U - 156'000'000U}) {
+    MadeCapture capture;
+    for (const std::uint32_t offset : {0U, distance}) {
+      MadeCapture one;
+      IwarpTalk talk(one, {.first_a = first_a + offset, .first_b = 500'000 + offset}, {});
+      talk.connect();
+      talk_both_ways(talk);
+      talk.close();
+      constexpr std::ptrdiff_t handshake_packets = 3;
+      if (offset != 0) one.erase(one.begin(), one.begin() + handshake_packets);
+      for (MadePacket& packet : one) {
+        packet.time_ns += offset != 0 ? 10'000'000'000 : 0;
+        capture.push_back(std::move(packet));
+      }
+    }
+    const Analysed seen(capture);
+    ASSERT_EQ(seen.connections(), 2U) << distance;
+    EXPECT_EQ(seen.connection(1).end, Connection::End::closed);
+    EXPECT_EQ(seen.whole().size(), 80U);
+    EXPECT_EQ(seen.traffic.lost_bytes, 0U);
+    EXPECT_EQ(seen.traffic.repeated_bytes, 0U);
+  }
+}
+
 }  // namespace
 }  // namespace weft::capture::test

@@ -52,6 +52,7 @@ Side TcpFlows::Flow::side_of(const TcpSegment& segment) const {
 bool TcpFlows::Flow::succeeded_by(const TcpSegment& segment) const {
   if (reader_->indifferent() && flows_.looks_new_(segment.payload)) return true;
   const Half& own = half(side_of(segment));
+  if (follows_end(own, segment)) return true;
   if (own.foreign_segments >= max_foreign_segments) return true;
   if (!segment.header.has(syn) || !own.stream.seen()) return false;
   // The SYN itself takes a sequence number, so the first byte has the next one.
@@ -62,6 +63,22 @@ bool TcpFlows::Flow::succeeded_by(const TcpSegment& segment) const {
   const std::uint64_t begin = own.stream.position_of(sequence);
   return packets_ > late_syn_packets || begin > own.stream.position() ||
          own.stream.position() - begin > late_syn_bytes;
+}
+
+// Returns whether the segment has payload that cannot be of this connection, because that has
+// ended: behind a FIN, far from everything before, or the beginning of another one. What was sent
+// before a reset, or is sent again, may be captured after it.
+bool TcpFlows::Flow::follows_end(const Half& own, const TcpSegment& segment) const {
+  if (segment.wire_bytes == 0 || !(over_ || reset_) || !own.stream.running()) return false;
+  const std::uint32_t sequence = segment.header.sequence + (segment.header.has(syn) ? 1 : 0);
+  const std::uint64_t begin = own.stream.position_of(sequence);
+  if (own.stream.at_end() && over_) {
+    if (begin + segment.wire_bytes > own.stream.end()) return true;
+    if (begin + late_syn_bytes < own.stream.end()) return true;
+  }
+  const bool is_first = own.stream.first_sequence() == sequence;
+  const bool certain = over_ || own.stream.from_the_start();
+  return certain && !is_first && flows_.looks_new_(segment.payload);
 }
 
 // Calls on_start once, before the first byte or hole of a side.

@@ -68,6 +68,7 @@ class TcpFlows::Flow {
   void take_end(Side side, const TcpSegment& segment);
   void report_late(Side side, const TcpSegment& segment);
   void on_reset(Side side, const TcpSegment& segment);
+  [[nodiscard]] bool follows_end(const Half& own, const TcpSegment& segment) const;
   void withdraw_reset(Side side, const TcpSegment& segment);
   void report_reset(const EarlyReset& reset, const Stamp& now);
   [[nodiscard]] bool is_early(const EarlyReset& reset);
