@@ -121,5 +121,29 @@ TEST(TcpEnds, AnotherConnectionFollowsWithoutItsSyn) {
   }
 }
 
+// After a loss a sender on IPv6 sends the same bytes again within 500 us, and nothing in the packet
+// tells it from a copy that the capture has made.
+TEST(TcpEnds, RepetitionsOnIpv6AreNoCopies) {
+  MadeCapture sent;
+  IwarpTalk talk(sent, {.ipv6 = true}, {});
+  talk.connect();
+  talk_both_ways(talk);
+  talk.close();
+  MadeCapture capture;
+  std::uint64_t again = 0;
+  for (const MadePacket& packet : sent) {
+    capture.push_back(packet);
+    if (capture.size() % 8 != 0 || packet.bytes.size() < 100) continue;
+    capture.push_back(packet);
+    capture.back().time_ns += 9'000;
+    ++again;
+  }
+  ASSERT_GT(again, 3U);
+  const Analysed seen(capture);
+  EXPECT_EQ(seen.analysis.packet_counts().copies, 0U);
+  EXPECT_GT(seen.traffic.repeated_bytes, 100 * again);
+  EXPECT_EQ(seen.whole().size(), 40U);
+}
+
 }  // namespace
 }  // namespace weft::capture::test

@@ -65,4 +65,34 @@ class CopyFilter {
   std::uint64_t epoch_ = 1;
 };
 
+// Measures how regularly the packets of a sender come twice. Where nothing in a packet tells a copy
+// from a retransmission, it is a copy only if most packets of its sender have one, as in a capture
+// that has everything twice.
+class CopyRates {
+ public:
+  // Counts a packet of the sender with this hash; `again`: an equal one was captured just before.
+  // Returns whether its packets come twice regularly.
+  bool add(std::size_t sender, bool again) {
+    // What is long ago counts less.
+    constexpr std::uint32_t most_counted = 1024;
+    Rate& rate = rates_[sender % rates_.size()];
+    if (rate.sender != sender) rate = {.sender = sender};
+    ++(again ? rate.copies : rate.originals);
+    if (rate.originals >= most_counted) {
+      rate.originals /= 2;
+      rate.copies /= 2;
+    }
+    return 2 * rate.copies >= rate.originals;
+  }
+
+ private:
+  struct Rate {
+    std::size_t sender = 0;
+    std::uint32_t originals = 0;
+    std::uint32_t copies = 0;
+  };
+
+  std::array<Rate, 1024> rates_{};  // another sender with the same place begins anew
+};
+
 }  // namespace weft::capture

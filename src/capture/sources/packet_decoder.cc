@@ -272,11 +272,13 @@ void PacketDecoder::Work::transport(const IpPacket& ip, const Layer& layer) {
 }
 
 // Returns whether the capture has this segment already. Copies of a segment are equal in every
-// field; a retransmission differs in the ID of IPv4, or in the timestamps that the checksum covers.
+// field; a retransmission differs in the ID of IPv4. On IPv6 only the timestamps of TCP may differ,
+// and not within a millisecond, so there copies are recognised by their regularity.
 bool PacketDecoder::Work::is_copy(const IpPacket& ip, const wire::TcpHeader& header,
                                   const Layer& payload) {
+  const bool has_id = ip.source.kind != HostAddress::Kind::ipv6;
   // Segments without payload may be equal on purpose: duplicate acknowledgements (RFC 5681 §2).
-  if (payload.wire_bytes == 0) return false;
+  if (payload.wire_bytes == 0 && has_id) return false;
   CopyFilter::Key key;
   key.add(ip.source.hash()).add(ip.destination.hash());
   key.add(std::uint64_t{header.source_port} << 48 | std::uint64_t{header.destination_port} << 32 |
@@ -285,7 +287,12 @@ bool PacketDecoder::Work::is_copy(const IpPacket& ip, const wire::TcpHeader& hea
           ip.id);
   key.add(std::uint64_t{payload.wire_bytes} << 32 | std::uint64_t{header.window} << 8 |
           header.flags);
-  return copies_.is_copy(key, stamp_);
+  const bool again = copies_.is_copy(key, stamp_);
+  if (has_id) return again;
+  const std::size_t sender = ip.source.hash() * 31 + ip.destination.hash() * 17 +
+                             (std::size_t{header.source_port} << 16 | header.destination_port);
+  const bool regular = copy_rates_.add(sender, again);
+  return again && regular && payload.wire_bytes > 0;
 }
 
 void PacketDecoder::Work::tcp(const IpPacket& ip, const Layer& layer) {

@@ -91,6 +91,7 @@ class PacketDecoder::Work {
   Stamp stamp_;
   IpFragments fragments_;
   CopyFilter copies_;
+  CopyRates copy_rates_;
   ProtocolCounts others_;
   ProtocolCounts tunnels_;
   unsigned depth_ = 0;        // tunnels around what is decoded now
