@@ -28,11 +28,14 @@ const IpFragments::Datagram* IpFragments::add(const IpFragment& fragment) {
   return &complete_;
 }
 
-// Returns the incomplete datagram that the fragment belongs to, or begins it.
+// Returns the incomplete datagram that the fragment belongs to, or begins it. Fragments of IPv6
+// need not name the same protocol: only that of the first one counts (RFC 8200 §4.5).
 std::list<IpFragments::Partial>::iterator IpFragments::find(const IpFragment& fragment) {
+  const bool is_ipv6 = fragment.source.kind == HostAddress::Kind::ipv6;
   const auto found = std::ranges::find_if(partial_, [&](const Partial& partial) {
-    return partial.id == fragment.id && partial.protocol == fragment.protocol &&
-           partial.source == fragment.source && partial.destination == fragment.destination;
+    return partial.id == fragment.id && partial.source == fragment.source &&
+           partial.destination == fragment.destination &&
+           (is_ipv6 || partial.datagram.protocol == fragment.protocol);
   });
   if (found != partial_.end()) return found;
   // This bounds the memory: the datagram that began first makes room.
@@ -44,7 +47,7 @@ std::list<IpFragments::Partial>::iterator IpFragments::find(const IpFragment& fr
   fresh.source = fragment.source;
   fresh.destination = fragment.destination;
   fresh.id = fragment.id;
-  fresh.protocol = fragment.protocol;
+  fresh.datagram.protocol = fragment.protocol;
   fresh.begun_ns = fragment.time_ns;
   return std::prev(partial_.end());
 }
@@ -70,6 +73,7 @@ void IpFragments::place(Partial& partial, const IpFragment& fragment) {
   // §4.5).
   if (begin == 0) {
     partial.datagram.headers.assign(fragment.headers.begin(), fragment.headers.end());
+    partial.datagram.protocol = fragment.protocol;
   }
   if (!fragment.more) {
     partial.end_known = true;

@@ -34,6 +34,7 @@ class IpFragments {
   struct Datagram {
     std::vector<std::byte> headers;
     std::vector<std::byte> payload;
+    std::uint8_t protocol = 0;  // that of the first fragment
   };
 
   IpFragments() : IpFragments(Limits{}) {}
@@ -55,7 +56,6 @@ class IpFragments {
     HostAddress source;
     HostAddress destination;
     std::uint32_t id = 0;
-    std::uint8_t protocol = 0;
     std::int64_t begun_ns = 0;
     bool end_known = false;
     std::uint32_t end = 0;

@@ -256,11 +256,12 @@ void PacketDecoder::Work::fragment(const IpPacket& ip, IpFragment piece, const L
   reassembled_ = true;
   IpPacket joined = ip;
   joined.begin = whole->headers.data();
+  joined.protocol = whole->protocol;
   joined.from_fragments = true;
   // In the first fragment extension headers may follow the fragment header.
   Layer inner{whole->payload, whole->payload.size()};
   const bool is_ipv6 = ip.source.kind == HostAddress::Kind::ipv6;
-  if (!is_ipv6 || ipv6_extensions(joined, inner, ip.protocol)) {
+  if (!is_ipv6 || ipv6_extensions(joined, inner, whole->protocol)) {
     transport(joined, inner);
   }
 }
