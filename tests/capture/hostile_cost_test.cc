@@ -2,6 +2,7 @@
 // before. Processor time is compared with that of harmless traffic of the same size.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <ctime>
 
 #include "capture/analysed.h"
@@ -54,6 +55,39 @@ TEST(HostileCost, OfPlacesThatLookLikeAnFpdu) {
   const double without = seconds_of([&] { analyse_only(capture_with(0)); });
   const double with = seconds_of([&] { analyse_only(capture_with(100)); });
   EXPECT_LT(with, 3 * without + 0.5);
+}
+
+// Requests for connections that nobody answers: the findings need what is known about all others.
+TEST(HostileCost, OfConnectionsWithoutAnswer) {
+  struct Count final : FindingSink {
+    void on_finding(const Finding& /*finding*/) override { ++findings; }
+    std::size_t findings = 0;
+  };
+  const auto find_among = [](std::uint64_t connections) {
+    ConnectionTable table;
+    Count count;
+    TrafficFindings findings(table, count);
+    for (std::uint64_t i = 0; i < connections; ++i) {
+      std::array<std::byte, 4> host{std::byte{10}};
+      host[2] = static_cast<std::byte>(i >> 8);
+      host[3] = static_cast<std::byte>(i);
+      table.add({.transport = Transport::rc,
+                 .a = {.address = HostAddress::ipv4(host.data())},
+                 .b = {},
+                 .end = Connection::End::unanswered,
+                 .first = {i + 1, 0},
+                 .last = {i + 1, 0},
+                 .frames = 2,
+                 .side_frames = {2, 0}});
+    }
+    findings.finish();
+    EXPECT_GE(count.findings, connections);
+  };
+  constexpr std::uint64_t few = 2'000;
+  constexpr std::uint64_t many = 10 * few;
+  const double of_few = seconds_of([&] { find_among(few); });
+  const double of_many = seconds_of([&] { find_among(many); });
+  EXPECT_LT(of_many, 40 * of_few + 0.2);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,6 +46,8 @@ inline constexpr std::array<std::string_view, violation_kinds> violations{"bad-c
                                                                           "wrong-length"};
 }  // namespace finding
 
+class TableSummary;
+
 class WEFT_API TrafficFindings final : public ProgressSink, public OperationSink {
  public:
   // The most frames in one finding. The sentence has the full count.
@@ -61,7 +64,7 @@ class WEFT_API TrafficFindings final : public ProgressSink, public OperationSink
   void on_violation(const Origin& origin, const Violation& violation) override;
   void on_congestion(const Origin& origin, Congestion congestion) override;
   void on_operation(const Operation& operation) override;
-  void on_close(ConnectionId connection) override { report_all(connections_[connection]); }
+  void on_close(ConnectionId connection) override;
   void on_forget(ConnectionId connection) override { pairs_.erase(connection); }
   // Ends the trace: reports the findings that were collected.
   void finish();
@@ -136,17 +139,21 @@ class WEFT_API TrafficFindings final : public ProgressSink, public OperationSink
   void report(std::string_view kind, ConnectionId connection, const std::vector<Stamp>& stamps,
               std::string sentence);
   void end_train(ConnectionId connection, Side side, Train& train, const Stamp* acknowledged);
-  void report_unanswered(const Connection& connection, const std::string& name, const Half& half);
+  void report_unanswered(const Connection& connection, const std::string& name, const Half& half,
+                         TableSummary& summary);
   void report_repeats(ConnectionId connection, const std::string& name, const Half& half);
   [[nodiscard]] std::string slowing_text(ConnectionId connection, Side side) const;
-  void report_half(ConnectionId connection, Side side, const Half& half);
-  void report_connection(const Connection& connection);
-  void report_all(const Connection& connection);
+  void report_half(ConnectionId connection, Side side, const Half& half, TableSummary& summary);
+  void report_connection(const Connection& connection, TableSummary& summary);
+  void report_all(const Connection& connection, TableSummary& summary);
 
   const ConnectionTable& connections_;
   FindingSink* sink_;
   ConnectionMap<Pair> pairs_;
   bool lacks_packets_ = false;  // of any connection
+  // For the connections that are closed before the end.
+  std::shared_ptr<TableSummary> closing_;
+  std::size_t closed_ = 0;
 };
 
 }  // namespace weft::capture

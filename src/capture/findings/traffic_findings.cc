@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "capture/findings/open_end.h"
+#include "capture/findings/table_summary.h"
 #include "capture/text/units.h"
-#include "wire/hello.h"
 #include "wire/ib_transport.h"
 
 namespace weft::capture {
@@ -40,69 +40,6 @@ std::string violation_text(Violation::Kind kind, const Violation& first) {
                          first.expected);
   }
   return "something wrong";
-}
-
-// Weft's devices open connections without rdma_cm. If both ends dial, one of two requests that
-// cross is rejected, and a queue pair that is not ready yet rejects a request that is repeated
-// later. A request that crosses is refused if the queue pairs are connected when it comes. All are
-// parts of one connection that succeeds, or that is reported for another reason.
-bool is_attempt_of_device(const Connection& rejected, const ConnectionTable& connections) {
-  using wire::Hello;
-  using wire::HelloAnswer;
-  const auto reply = Hello::parse(rejected.offer_b.private_data);
-  if (!reply) return false;
-  if (reply->answer == HelloAnswer::crossed || reply->answer == HelloAnswer::not_yet) return true;
-  const auto request = Hello::parse(rejected.offer_a.private_data);
-  if (!request || reply->answer != HelloAnswer::refused) return false;
-  return std::ranges::any_of(connections, [&](const Connection& one) {
-    if (one.end == Connection::End::rejected) return false;
-    const auto other = Hello::parse(one.offer_a.private_data);
-    const auto accepted = Hello::parse(one.offer_b.private_data);
-    if (!other || !accepted || accepted->answer != HelloAnswer::accepted) return false;
-    const bool same = other->source_qpn == request->source_qpn &&
-                      other->destination_qpn == request->destination_qpn;
-    const bool crossed = other->source_qpn == request->destination_qpn &&
-                         other->destination_qpn == request->source_qpn;
-    return same || crossed;
-  });
-}
-
-// Returns whether the capture has packets from the requester to the other host of the connection,
-// on a later connection, and none back: then the reply is missing in the capture, too.
-bool lacks_replies(const Connection& requested, const ConnectionTable& connections) {
-  return std::ranges::any_of(connections, [&](const Connection& one) {
-    if (one.first.frame < requested.first.frame || !lacks_direction(one)) return false;
-    const Side silent = one.side_frames[0] == 0 ? Side::a : Side::b;
-    return one.endpoint(silent).address == requested.b.address &&
-           one.endpoint(other(silent)).address == requested.a.address;
-  });
-}
-
-// Returns whether the capture lacks the answer. A requester without one repeats its request
-// (InfiniBand specification, §12.9.8.5), and this one has not, although the capture goes on.
-bool lacks_repeats(const Connection& requested, const ConnectionTable& connections) {
-  if (requested.answer_within_ns == 0 || requested.frames > 1) return false;
-  // A tenth for timers that are late.
-  const std::int64_t repeated_ns =
-      requested.last.time_ns + requested.answer_within_ns + requested.answer_within_ns / 10;
-  return std::ranges::any_of(connections,
-                             [&](const Connection& one) { return one.last.time_ns > repeated_ns; });
-}
-
-// Returns whether the capture has packets that may be those of the silent side: packets of
-// InfiniBand name the receiving queue pair only, and too few of them show which connection they
-// belong to.
-bool may_have_packets(const Connection& connection, Side silent,
-                      const ConnectionTable& connections) {
-  if (connection.transport == Transport::iwarp) return false;
-  return std::ranges::any_of(connections, [&](const Connection& one) {
-    if ((one.side_frames[0] > 0) == (one.side_frames[1] > 0)) return false;
-    const Side sender = one.side_frames[0] > 0 ? Side::a : Side::b;
-    return !one.endpoint(sender).known && one.id != connection.id &&
-           one.transport == connection.transport &&
-           one.endpoint(sender).address == connection.endpoint(silent).address &&
-           one.endpoint(other(sender)).address == connection.endpoint(other(silent)).address;
-  });
 }
 
 // Returns ", which cost 3.00 ms"; empty if it cost nothing.
@@ -285,32 +222,41 @@ void TrafficFindings::on_operation(const Operation& operation) {
 // --- Reported at the end -------------------------------------------------------------------------
 
 void TrafficFindings::finish() {
-  for (const Connection& connection : connections_) report_all(connection);
+  TableSummary summary(connections_);
+  for (const Connection& connection : connections_) report_all(connection, summary);
   pairs_.clear();
 }
 
 void TrafficFindings::report_so_far(FindingSink& sink) {
   FindingSink* const own = std::exchange(sink_, &sink);
+  TableSummary summary(connections_);
   for (const Connection& connection : connections_) {
     if (const Pair* pair = pairs_.find(connection.id)) {
-      report_half(connection.id, Side::a, pair->a);
-      report_half(connection.id, Side::b, pair->b);
+      report_half(connection.id, Side::a, pair->a, summary);
+      report_half(connection.id, Side::b, pair->b, summary);
     }
-    report_connection(connection);
+    report_connection(connection, summary);
   }
   sink_ = own;
 }
 
-void TrafficFindings::report_all(const Connection& connection) {
+// Connections are closed many at a time, so the summary serves several of them.
+void TrafficFindings::on_close(ConnectionId connection) {
+  constexpr std::size_t closed_at_once = 256;
+  if (closed_++ % closed_at_once == 0) closing_ = std::make_shared<TableSummary>(connections_);
+  report_all(connections_[connection], *closing_);
+}
+
+void TrafficFindings::report_all(const Connection& connection, TableSummary& summary) {
   if (Pair* pair = pairs_.find(connection.id)) {
     for (const Side side : {Side::a, Side::b}) {
       Train& train = half(connection.id, side).train;
       if (train.naks.count > 0) end_train(connection.id, side, train, nullptr);
     }
-    report_half(connection.id, Side::a, pair->a);
-    report_half(connection.id, Side::b, pair->b);
+    report_half(connection.id, Side::a, pair->a, summary);
+    report_half(connection.id, Side::b, pair->b, summary);
   }
-  report_connection(connection);
+  report_connection(connection, summary);
 }
 
 // TCP repeats a byte to probe an idle connection (RFC 9293 §3.8.4), and its last segment to probe
@@ -333,14 +279,12 @@ void TrafficFindings::report_repeats(ConnectionId connection, const std::string&
 // empty Read asks only whether everything before it has arrived. A side that closes does not answer
 // it.
 void TrafficFindings::report_unanswered(const Connection& connection, const std::string& name,
-                                        const Half& half) {
+                                        const Half& half, TableSummary& summary) {
   std::uint64_t count = half.unanswered.count;
   std::vector<Stamp> stamps = half.unanswered.stamps;
   if (half.open.count > 0 && connection.end == Connection::End::open) {
-    std::int64_t end_ns = 0;
-    for (const Connection& one : connections_) end_ns = std::max(end_ns, one.last.time_ns);
     const Stamp& first = half.open.stamps.front();
-    if (may_be_answered_later(first.time_ns, end_ns)) {
+    if (may_be_answered_later(first.time_ns, summary.last_ns())) {
       count -= half.open.count;
       std::erase_if(stamps, [&](const Stamp& stamp) { return stamp.frame >= first.frame; });
     }
@@ -354,7 +298,8 @@ void TrafficFindings::report_unanswered(const Connection& connection, const std:
 }
 
 // Reports one finding for each kind of trouble that one side had.
-void TrafficFindings::report_half(ConnectionId connection, Side side, const Half& half) {
+void TrafficFindings::report_half(ConnectionId connection, Side side, const Half& half,
+                                  TableSummary& summary) {
   const std::string name = endpoint_name(connection, side);
   if (half.repeats.count > 0) {
     report_repeats(connection, name, half);
@@ -373,7 +318,7 @@ void TrafficFindings::report_half(ConnectionId connection, Side side, const Half
            fmt::format("{} missed packets, and requested them again {}.", name,
                        times_text(half.sequence_errors.count)));
   }
-  report_unanswered(connections_[connection], name, half);
+  report_unanswered(connections_[connection], name, half, summary);
   if (half.marked.count + half.notified.count > 0) {
     report(finding::congestion, connection,
            half.marked.count > 0 ? half.marked.stamps : half.notified.stamps,
@@ -392,7 +337,7 @@ void TrafficFindings::report_half(ConnectionId connection, Side side, const Half
 }
 
 // Reports an unusual begin or end of the connection. Normal ends are not findings.
-void TrafficFindings::report_connection(const Connection& connection) {
+void TrafficFindings::report_connection(const Connection& connection, TableSummary& summary) {
   const auto both = [&] {
     return fmt::format("{} and {}", endpoint_name(connection.id, Side::a),
                        endpoint_name(connection.id, Side::b));
@@ -402,7 +347,7 @@ void TrafficFindings::report_connection(const Connection& connection) {
   if (lacks_direction(connection) && !half(connection.id, silent).cut) {
     const std::string name = endpoint_name(connection.id, silent);
     report(finding::one_direction, connection.id, {connection.first},
-           may_have_packets(connection, silent, connections_)
+           summary.may_have_packets(connection, silent)
                ? fmt::format("The capture does not show which packets are from {}, so nothing is "
                              "known about its answers.",
                              name)
@@ -418,14 +363,14 @@ void TrafficFindings::report_connection(const Connection& connection) {
       return report(finding::half_open, connection.id, last,
                     fmt::format("Only one of {} closed the connection.", both()));
     case Connection::End::rejected:
-      if (is_attempt_of_device(connection, connections_)) return;
+      if (summary.is_attempt_of_device(connection)) return;
       return report(finding::rejected_connection, connection.id, last,
                     fmt::format("{} rejected the connection that {} requested{}.",
                                 endpoint_name(connection.id, Side::b),
                                 endpoint_name(connection.id, Side::a), reason_text(connection)));
     case Connection::End::unanswered:
-      if (lacks_replies(connection, connections_)) return;
-      if (lacks_repeats(connection, connections_)) return;
+      if (summary.lacks_replies(connection)) return;
+      if (summary.lacks_repeats(connection)) return;
       // The answer to a single message may be among what the capture has lost elsewhere.
       if (lacks_packets_ && connection.frames == 1) return;
       return report(finding::unanswered_connection, connection.id, last,
