@@ -6,6 +6,7 @@
 #include <ctime>
 
 #include "capture/analysed.h"
+#include "capture/made_roce.h"
 #include "support/random.h"
 
 namespace weft::capture::test {
@@ -55,6 +56,28 @@ TEST(HostileCost, OfPlacesThatLookLikeAnFpdu) {
   const double without = seconds_of([&] { analyse_only(capture_with(0)); });
   const double with = seconds_of([&] { analyse_only(capture_with(100)); });
   EXPECT_LT(with, 3 * without + 0.5);
+}
+
+// Many queue pairs between the same hosts with the same traffic and PSNs.
+TEST(HostileCost, OfQueuePairsThatLookAlike) {
+  const auto capture_with = [](std::uint32_t pairs, std::size_t rounds) {
+    MadeCapture capture;
+    std::vector<RoceTalk> talks;
+    for (std::uint32_t i = 0; i < pairs; ++i) {
+      talks.emplace_back(capture, RoceOptions{.qp_a = 0x5000 + i, .qp_b = 0x1000 + i});
+      talks.back().acknowledge_all(false);
+    }
+    for (std::size_t round = 0; round < rounds; ++round) {
+      for (RoceTalk& talk : talks) talk.send(Side::a, 16);
+      for (RoceTalk& talk : talks) {
+        talk.acknowledge(Side::b, wire::psn_plus(talk.next_psn(Side::a), wire::psn_mask));
+      }
+    }
+    return capture;
+  };
+  const double few = seconds_of([&] { analyse_only(capture_with(8, 2'000)); });
+  const double many = seconds_of([&] { analyse_only(capture_with(400, 40)); });
+  EXPECT_LT(many, 10 * few + 0.2);
 }
 
 // Requests for connections that nobody answers: the findings need what is known about all others.

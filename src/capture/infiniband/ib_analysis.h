@@ -74,6 +74,19 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
     IbConnection* connection = nullptr;
     Side side = Side::a;
   };
+  // The flows that may be the other direction of one.
+  struct Candidates {
+    std::optional<FlowKey> best{};
+    IbEvidence::Fit best_fit{};
+    std::optional<std::size_t> second_doubts{};
+    bool without_match = false;  // one does not conflict, and has no match
+
+    void add(const FlowKey& key, const IbEvidence::Fit& fit);
+    // Returns whether no other candidate can lead to a decision.
+    [[nodiscard]] bool undecidable(bool at_end) const {
+      return second_doubts && (!at_end || *second_doubts == 0);
+    }
+  };
   // The two queue pairs of a datagram connection; `a` is the one that sent first.
   struct DatagramKey {
     FlowKey to_b;
@@ -102,6 +115,8 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
   bool begin_alone(const FlowKey& key, Flow& flow, const IbSegment& segment);
   // Looks for the other direction of a flow, and joins both. Returns whether it was found.
   bool join(const FlowKey& key, Flow& flow, bool at_end);
+  void compare(const FlowKey& key, const Flow& flow, bool at_end, Candidates& found) const;
+  [[nodiscard]] bool has_rival(const FlowKey& key, const Flow& flow) const;
   [[nodiscard]] std::optional<FlowKey> partner(const FlowKey& key, const Flow& flow,
                                                bool at_end) const;
   void unite(const FlowKey& key, Flow& flow, const FlowKey& other_key);

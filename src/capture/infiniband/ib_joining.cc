@@ -37,11 +37,19 @@ bool is_same_direction(const auto& one, const auto& other) {
   return one.source == other.source && one.destination == other.destination;
 }
 
+// How many matches join two directions, if nothing speaks against it, and if others are similar.
+constexpr std::size_t few_matches = 4;
+constexpr std::size_t enough_matches = 16;
+
 // Returns whether the other direction is looked for after this number of responses: rarely when the
-// first ones have not decided it, because each search goes through all of them.
-bool is_decision_point(std::size_t answers) {
-  constexpr std::size_t first_answers = 16;
-  return answers <= first_answers || std::has_single_bit(answers);
+// first ones have not decided it, because each search goes through all `flows` that wait. If these
+// are many, it is looked for only when there may be enough matches.
+bool is_decision_point(std::size_t answers, std::size_t flows) {
+  constexpr std::size_t many_flows = 256;
+  if (answers > enough_matches || flows >= many_flows) {
+    return answers >= few_matches && answers != 2 * few_matches && std::has_single_bit(answers);
+  }
+  return true;
 }
 
 // The field for private data has a fixed size, so zeros at its end carry no information.
@@ -77,7 +85,10 @@ void IbAnalysis::on_connected(const FlowKey& key, const PacketPath& path,
     flow = {};  // another queue pair uses the same number now
   }
   const bool more_evidence = flow.evidence && flow.evidence->add(segment);
-  if (more_evidence && is_decision_point(flow.evidence->answers())) join(key, flow, false);
+  const std::size_t waiting = unpaired_.size() + undecided_.size();
+  if (more_evidence && is_decision_point(flow.evidence->answers(), waiting)) {
+    join(key, flow, false);
+  }
   if (!flow.connection && !begin_alone(key, flow, segment)) {
     if (hold(key, flow, segment)) return;
     if (!join(key, flow, true)) give_up_joining(key, flow, segment);
@@ -114,44 +125,69 @@ bool IbAnalysis::begin_alone(const FlowKey& key, Flow& flow, const IbSegment& se
   return true;
 }
 
+// Keeps the one with the fewest doubts, and the number of doubts of the next one.
+void IbAnalysis::Candidates::add(const FlowKey& key, const IbEvidence::Fit& fit) {
+  if (fit.matches == 0) {
+    without_match = true;
+  } else if (!best || fit.doubts < best_fit.doubts) {
+    if (best) second_doubts = best_fit.doubts;
+    best = key;
+    best_fit = fit;
+  } else {
+    second_doubts = std::min(second_doubts.value_or(fit.doubts), fit.doubts);
+  }
+}
+
+// Compares the opposite flows with this one. Stops as soon as two fit so well that nothing can be
+// decided: where many queue pairs have the same traffic, all of them would fit.
+void IbAnalysis::compare(const FlowKey& key, const Flow& flow, bool at_end,
+                         Candidates& found) const {
+  const auto consider = [&](const FlowKey& one_key) {
+    if (!are_opposite(one_key, key)) return;
+    const Flow& one = flows_.at(one_key);
+    if (!one.evidence || &one == &flow || (flow.connection && one.connection)) return;
+    if (!flow.evidence->may_fit(*one.evidence)) return;
+    IbEvidence::Fit fit = flow.evidence->fit(*one.evidence);
+    fit += one.evidence->fit(*flow.evidence);
+    if (fit.conflicts == 0) found.add(one_key, fit);
+  };
+  for (const Unpaired& one : unpaired_) {
+    consider(one.key);
+    if (found.undecidable(at_end)) return;
+  }
+  for (const FlowKey& one : undecided_) {
+    consider(one);
+    if (found.undecidable(at_end)) return;
+  }
+}
+
+// Returns whether another flow in the same direction could be taken for this one.
+bool IbAnalysis::has_rival(const FlowKey& key, const Flow& flow) const {
+  const auto rivals = [&](const FlowKey& one_key) {
+    if (!is_same_direction(one_key, key)) return false;
+    const Flow& one = flows_.at(one_key);
+    return one.evidence && &one != &flow && flow.evidence->resembles(*one.evidence);
+  };
+  return std::ranges::any_of(unpaired_, rivals, &Unpaired::key) ||
+         std::ranges::any_of(undecided_, rivals);
+}
+
 // Returns the opposite flow that fits. Another one may begin late in a capture that is out of
 // order, so a number of matches is required, and more if PSNs of others are close. If others fit as
 // well, nothing is decided before the end of the waiting time: the requests of the right one were
 // captured before their responses then, and those of the others not.
 std::optional<IbAnalysis::FlowKey> IbAnalysis::partner(const FlowKey& key, const Flow& flow,
                                                        bool at_end) const {
-  constexpr std::size_t few_matches = 4;
-  constexpr std::size_t enough_matches = 16;
-  std::optional<FlowKey> best;
-  IbEvidence::Fit best_fit;
-  std::optional<std::size_t> second_doubts;
-  bool rivals = false;
-  const auto consider = [&](const FlowKey& one_key) {
-    const Flow& one = flows_.at(one_key);
-    if (!one.evidence || &one == &flow) return;
-    if (is_same_direction(one_key, key)) rivals |= flow.evidence->resembles(*one.evidence);
-    if (!are_opposite(one_key, key) || (flow.connection && one.connection)) return;
-    if (!flow.evidence->may_fit(*one.evidence)) return;
-    IbEvidence::Fit fit = flow.evidence->fit(*one.evidence);
-    fit += one.evidence->fit(*flow.evidence);
-    if (fit.conflicts != 0) return;
-    if (fit.matches == 0) {
-      rivals = true;
-    } else if (!best || fit.doubts < best_fit.doubts) {
-      if (best) second_doubts = best_fit.doubts;
-      best = one_key;
-      best_fit = fit;
-    } else {
-      second_doubts = std::min(second_doubts.value_or(fit.doubts), fit.doubts);
-    }
-  };
-  for (const Unpaired& one : unpaired_) consider(one.key);
-  for (const FlowKey& one : undecided_) consider(one);
-  const bool ambiguous = rivals || second_doubts;
-  const std::size_t required = at_end ? 1 : ambiguous ? enough_matches : few_matches;
-  if (!best || best_fit.matches < required) return {};
-  if (!second_doubts) return best;
-  return at_end && *second_doubts > best_fit.doubts * 4 ? best : std::nullopt;
+  Candidates found;
+  compare(key, flow, at_end, found);
+  if (!found.best || found.undecidable(at_end)) return {};
+  if (found.second_doubts) {
+    return *found.second_doubts > found.best_fit.doubts * 4 ? found.best : std::nullopt;
+  }
+  const std::size_t matches = found.best_fit.matches;
+  if (at_end || matches >= enough_matches) return found.best;
+  const bool decided = matches >= few_matches && !found.without_match && !has_rival(key, flow);
+  return decided ? found.best : std::nullopt;
 }
 
 bool IbAnalysis::join(const FlowKey& key, Flow& flow, bool at_end) {
