@@ -78,6 +78,51 @@ TEST(RoceWide, APsnFarFromAllReadsBeginsAnotherConnection) {
   EXPECT_EQ(Analysed(capture).connections(), 2U);
 }
 
+// Sends with their acknowledgements, which count the messages.
+void talk_counted(MadeCapture& capture, std::int64_t later_ns, std::uint32_t messages) {
+  const std::size_t begin = capture.size();
+  RoceTalk talk(capture, {});
+  talk.acknowledge_all(false);
+  for (std::uint32_t msn = 1; msn <= messages; ++msn) {
+    const std::uint32_t psn = talk.next_psn(Side::a);
+    talk.send(Side::a, 64);
+    talk.acknowledge(Side::b, psn, wire::Aeth::ack(msn));
+  }
+  for (std::size_t i = begin; i < capture.size(); ++i) capture[i].time_ns += later_ns;
+}
+
+// Programs are run twice, with fixed queue pair numbers and PSNs: the message sequence number shows
+// that it is another connection.
+TEST(RoceRestart, TheSameNumbersAreAnotherConnection) {
+  MadeCapture capture;
+  constexpr std::uint32_t messages = 50;
+  talk_counted(capture, 0, messages);
+  talk_counted(capture, 5'000'000'000, messages);
+  const Analysed seen(capture);
+  EXPECT_EQ(seen.connections(), 2U);
+  EXPECT_EQ(seen.operations.operations.size(), 2 * messages);
+  EXPECT_EQ(seen.traffic.repeated_bytes, 0U);
+  EXPECT_EQ(seen.traffic.lost_packets, 0U);
+}
+
+// A repetition is acknowledged with the number of messages so far.
+TEST(RoceRestart, ARepetitionOfTheFirstRequestIsNone) {
+  MadeCapture capture;
+  constexpr std::uint32_t messages = 20;
+  talk_counted(capture, 0, messages);
+  MadePacket again = capture.front();
+  again.time_ns = capture.back().time_ns + 1'000'000'000;
+  capture.push_back(again);
+  RoceTalk answers(capture, {});
+  const std::uint32_t last = wire::psn_plus(answers.next_psn(Side::a), messages - 1);
+  answers.acknowledge(Side::b, last, wire::Aeth::ack(messages));
+  capture.back().time_ns = again.time_ns + 1'000;
+  const Analysed seen(capture);
+  EXPECT_EQ(seen.connections(), 1U);
+  EXPECT_EQ(seen.operations.operations.size(), messages);
+  EXPECT_EQ(seen.traffic.repeated_bytes, 64U);
+}
+
 // The capture holds the last packet of a message behind the messages that end the connection.
 TEST(RoceWide, AMessageMayEndBehindItsConnection) {
   MadeCapture capture;

@@ -62,11 +62,18 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
     std::unique_ptr<IbEvidence> evidence = std::make_unique<IbEvidence>();
     PathWatch path{};
   };
+  struct Suspect {
+    FlowKey key;
+    PacketPath path;
+    HeldIbSegment segment;
+  };
   struct Connected {
     Connected(IbConnection::Shared& shared, Connection& entry) : connection(shared, entry) {}
 
     IbConnection connection;
     std::vector<FlowKey> flows{};  // current and former directions of this connection
+    // Packets that may belong to another connection with the same queue pair numbers.
+    std::vector<Suspect> suspects{};
   };
   // A connection of which only one direction is known, and the sender of that direction.
   struct Unpaired {
@@ -110,6 +117,12 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
   Connection& datagrams(const DatagramKey& key, Side& side);
 
   void on_connected(const FlowKey& key, const PacketPath& path, const IbSegment& segment);
+  // Returns whether the packet waits, or was processed, because another connection with the same
+  // queue pair numbers may have begun.
+  bool restarts(const FlowKey& key, const PacketPath& path, const IbSegment& segment, Flow& flow);
+  // Processes the packets that have waited, as those of another connection or of this one.
+  void release_suspects(Connected& connected, bool another);
+  void begin_again(const Connected& connected);
   // Begins a connection for a flow that has none. Returns false if a later packet may show that it
   // belongs to another flow.
   bool begin_alone(const FlowKey& key, Flow& flow, const IbSegment& segment);

@@ -6,6 +6,9 @@
 namespace weft::capture {
 namespace {
 
+// No network holds a packet back for so long.
+constexpr std::int64_t longest_disorder_ns = 100'000'000;
+
 Refusal::Kind kind_of(wire::Aeth::Nak code) {
   switch (code) {
     case wire::Aeth::Nak::psn_sequence_error:
@@ -79,6 +82,38 @@ void IbConnection::count(const Stamp& stamp) {
 bool IbConnection::plausible(Side side, const IbSegment& segment) {
   Half& requester = half(segment.is_answer() ? other(side) : side);
   return requester.order.near(segment.psn()) || requester.answers.awaits(segment.psn());
+}
+
+// The first request comes again although everything was acknowledged: either the requester has
+// received none of these acknowledgements, or another connection has begun. The message sequence
+// number of the responder decides. It counts the messages of a connection, and starts again with
+// another one. Where the connection manager's messages were captured, they show the beginning.
+IbConnection::Restart IbConnection::restart(Side side, const IbSegment& segment) {
+  if (segment.is_answer()) {
+    Half& requester = half(other(side));
+    if (!segment.headers.layout().aeth || refuses(segment)) {
+      return restarting_ ? Restart::perhaps : Restart::no;
+    }
+    const std::uint32_t msn = segment.headers.aeth.msn;
+    const bool fallen = requester.msn && wire::psn_distance(*requester.msn, msn) < 0;
+    if (restarting_ == other(side)) {
+      restarting_.reset();
+      if (fallen) return Restart::yes;
+    }
+    if (!fallen) requester.msn = msn;
+    return restarting_ ? Restart::perhaps : Restart::no;
+  }
+  if (restarting_) return Restart::perhaps;
+  const Half& requester = half(side);
+  const bool silent = segment.stamp.time_ns - connection_.last.time_ns >= longest_disorder_ns;
+  if (connection_.beginning != Connection::Beginning::traffic || !silent || !requester.msn ||
+      !requester.order.begins_with(segment.psn()) || !requester.order.covers(segment.psn())) {
+    return Restart::no;
+  }
+  watch(segment.stamp);  // the first requests may have waited for a time only
+  if (waits()) return Restart::no;
+  restarting_ = side;
+  return Restart::perhaps;
 }
 
 // Adds a packet, then processes what became ready and applies the timeouts.

@@ -52,6 +52,13 @@ class IbConnection {
   // Returns whether a packet of the side can belong to this connection. If not, a new connection
   // uses the same queue pair numbers.
   [[nodiscard]] bool plausible(Side side, const IbSegment& segment);
+  // Whether a packet belongs to another connection, which uses the same queue pair numbers from the
+  // same PSN on. `perhaps`: an acknowledgement decides, and until then the packets must wait.
+  enum class Restart : std::uint8_t { no, perhaps, yes };
+  // Call it for each packet, in the order of the capture, unless plausible() returned false.
+  [[nodiscard]] Restart restart(Side side, const IbSegment& segment);
+  // The packets do not wait any more.
+  void end_restart() { restarting_.reset(); }
   // Returns whether `psn` can be the first PSN of the side, as far as its packets show.
   [[nodiscard]] bool may_begin(Side side, std::uint32_t psn) const {
     return half(side).order.may_begin(psn);
@@ -85,6 +92,7 @@ class IbConnection {
     IbRequests requests;
     IbOrder order;
     std::deque<HeldIbSegment> delayed;  // requests and responses of this side that wait
+    std::optional<std::uint32_t> msn;   // the last one that acknowledged requests of this side
   };
 
   [[nodiscard]] Half& half(Side side) { return side == Side::a ? a_ : b_; }
@@ -110,7 +118,8 @@ class IbConnection {
   Half b_;
   Side active_ = Side::a;
   bool ended_ = false;
-  std::optional<Stamp> ending_;  // it was closed then, and something waits
+  std::optional<Side> restarting_;  // the side that may have begun another connection
+  std::optional<Stamp> ending_;     // it was closed then, and something waits
 };
 
 }  // namespace weft::capture

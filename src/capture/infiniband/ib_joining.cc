@@ -84,6 +84,7 @@ void IbAnalysis::on_connected(const FlowKey& key, const PacketPath& path,
     pass_on_undecided(flow);
     flow = {};  // another queue pair uses the same number now
   }
+  if (flow.connection && restarts(key, path, segment, flow)) return;
   const bool more_evidence = flow.evidence && flow.evidence->add(segment);
   const std::size_t waiting = unpaired_.size() + undecided_.size();
   if (more_evidence && is_decision_point(flow.evidence->answers(), waiting)) {
@@ -106,6 +107,51 @@ void IbAnalysis::on_connected(const FlowKey& key, const PacketPath& path,
     sink_.on_path_change(flow.connection->origin(flow.side, segment.stamp), change);
   });
   flow.connection->on_packet(flow.side, segment);
+}
+
+bool IbAnalysis::restarts(const FlowKey& key, const PacketPath& path, const IbSegment& segment,
+                          Flow& flow) {
+  constexpr std::size_t most_suspects = 64;
+  Connected& connected = *connections_.find(flow.connection->connection().id);
+  const auto verdict = flow.connection->restart(flow.side, segment);
+  if (verdict == IbConnection::Restart::perhaps && connected.suspects.size() < most_suspects) {
+    HeldIbSegment held(segment);
+    if (shared_.budget.take(held.bytes())) {
+      connected.suspects.push_back({key, path, std::move(held)});
+      return true;
+    }
+  }
+  const bool another = verdict == IbConnection::Restart::yes;
+  release_suspects(connected, another);
+  if (another) on_connected(key, path, segment);
+  return another;
+}
+
+void IbAnalysis::release_suspects(Connected& connected, bool another) {
+  connected.connection.end_restart();
+  if (connected.suspects.empty() && !another) return;
+  const std::vector<Suspect> waiting = std::exchange(connected.suspects, {});
+  if (another) begin_again(connected);
+  for (const Suspect& one : waiting) {
+    shared_.budget.give_back(one.segment.bytes());
+    if (another) {
+      on_connected(one.key, one.path, one.segment.get());
+      continue;
+    }
+    const auto found = flows_.find(one.key);
+    if (found == flows_.end() || found->second.connection != &connected.connection) continue;
+    connected.connection.on_packet(found->second.side, one.segment.get());
+  }
+}
+
+// The queue pair numbers of the connection belong to another one from now on.
+void IbAnalysis::begin_again(const Connected& connected) {
+  for (const FlowKey& one : connected.flows) {
+    const auto found = flows_.find(one);
+    if (found == flows_.end() || found->second.connection != &connected.connection) continue;
+    pass_on_undecided(found->second);
+    found->second = {};
+  }
 }
 
 bool IbAnalysis::awaits_reply(const FlowKey& key) const {
