@@ -379,6 +379,19 @@ TEST_F(Nfs, CallbacksAreRecognised) {
   EXPECT_EQ(log.rpcs[0].nfs->session->highest_slot, 5U);
 }
 
+// RFC 8881 §20.7: its arguments are those of CB_RECALL_ANY.
+TEST_F(Nfs, CallbacksBehindRecallableObjectsAreDecoded) {
+  const Buffer arguments =
+      Xdr().text("").u32(1).u32(1).u32(2).u32(9).u32(64).u32(1).u32(0x3).u32(10).u32(7);
+  const Buffer results = Xdr().u32(0).text("").u32(2).u32(9).u32(0).u32(10).u32(0);
+  script.send(server, rdma_message({.xid = xid}, rpc_call(xid, 0x40000000, 1, 1, arguments)))
+      .send(client, rdma_message({.xid = xid}, rpc_reply(xid, results)));
+  const RpcLog log = followed(script);
+  EXPECT_TRUE(log.rpcs.at(0).nfs->call_decoded);
+  EXPECT_TRUE(log.rpcs[0].nfs->reply_decoded);
+  EXPECT_EQ(describe(log.rpcs[0]), "NFS callback CB_RECALLABLE_OBJ_AVAIL CB_RECALL_SLOT");
+}
+
 // RFC 2203 §5.3.2.2: behind the length and the sequence number the arguments are in the clear.
 struct Gss : Nfs {
   static Buffer credential(std::uint32_t service) {

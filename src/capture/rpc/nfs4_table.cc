@@ -110,7 +110,7 @@ constexpr std::array callbacks{
     Nfs4Operation{6, "CB_NOTIFY", "So[bo]", ""},
     Nfs4Operation{7, "CB_PUSH_DELEG", "o" WEFT_DELEGATION, ""},
     Nfs4Operation{8, "CB_RECALL_ANY", "4b", ""},
-    Nfs4Operation{9, "CB_RECALLABLE_OBJ_AVAIL", "4", ""},
+    Nfs4Operation{9, "CB_RECALLABLE_OBJ_AVAIL", "4b", ""},
     Nfs4Operation{10, "CB_RECALL_SLOT", "4", ""},
     Nfs4Operation{11, "CB_SEQUENCE", "K4444[K[44]]", "K4444"},
     Nfs4Operation{12, "CB_WANTS_CANCELLED", "44", ""},
