@@ -34,9 +34,10 @@ void hook_uses_of(verbs_context& context);
 // Notes a region whose address in the program is not known, so that no access to it is checked.
 void note_unplaced_region(Call& call, const ibv_mr& mr, const ibv_pd* domain);
 void forget_region(Call& call, std::uint32_t key);
-// Whether the objects that are named for a new queue pair may be used; see Call::may_use().
+// Whether the objects that are named for a new queue may be used; see Call::may_use().
 [[nodiscard]] bool may_use(Call& call, ibv_pd* pd, const ibv_qp_init_attr& attributes);
 [[nodiscard]] bool may_use(Call& call, ibv_context* context, const ibv_qp_init_attr_ex& attributes);
+[[nodiscard]] bool may_use(Call& call, const ibv_srq_init_attr_ex& attributes);
 // Notes a new queue pair.
 void note_queue_pair(Call& call, ibv_qp* qp);
 // Before a queue pair is destroyed: what it leaves undone.

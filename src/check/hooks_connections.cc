@@ -34,7 +34,9 @@ void note_implied_queue(Call& call, const ibv_cq* cq) {
 }
 
 // What the program did not pass to rdma_create_qp(3) was made with the queue pair.
-void note_queues(Call& call, const rdma_cm_id* id, const QueuesOf& before) {
+// `completions`: those of a new shared queue, if it has its own.
+void note_queues(Call& call, const rdma_cm_id* id, const QueuesOf& before,
+                 const ibv_cq* completions = nullptr) {
   hook_context(id->verbs);
   note_implied(call, Kind::domain, id->pd);
   note_implied_queue(call, id->send_cq);
@@ -42,12 +44,18 @@ void note_queues(Call& call, const rdma_cm_id* id, const QueuesOf& before) {
   if (id->srq && id->srq != before.srq && is_new(id->srq)) {
     call.made({.kind = Kind::shared_receive_queue, .handle = id->srq, .uses = {id->pd}});
     const std::lock_guard lock(checker().mutex);
-    checker().requests.add(*id->srq);
+    checker().requests.add(*id->srq, completions);
   }
   if (id->qp && id->qp != before.qp) {
     note_queue_pair(call, id->qp);
     if (ibv_qp_ex* extended = table_below().qp_to_qp_ex(id->qp)) hook_batches(*extended);
   }
+}
+
+// rdma_destroy_srq(3) leaves a queue that other ids use.
+bool is_used(const ibv_srq* srq) {
+  const std::lock_guard lock(checker().mutex);
+  return !checker().objects.users_of(srq).empty();
 }
 
 void forget_queues(Call& call, const QueuesOf& before, const QueuesOf& after) {
@@ -59,7 +67,7 @@ void forget_queues(Call& call, const QueuesOf& before, const QueuesOf& after) {
     const std::lock_guard lock(checker().mutex);
     checker().completions.remove(cq);
   }
-  if (before.srq && !after.srq) {
+  if (before.srq && !after.srq && !is_used(before.srq)) {
     call.destroyed(before.srq);
     checker().early_accesses.ended_all(before.srq);
     const std::lock_guard lock(checker().mutex);
@@ -103,18 +111,15 @@ int id_create_srq(rdma_cm_id* id, ibv_pd* pd, ibv_srq_init_attr* attributes) {
   return failed;
 }
 
-bool may_use(Call& call, const ibv_srq_init_attr_ex& attributes) {
-  const auto has = [&](std::uint32_t member) { return (attributes.comp_mask & member) != 0; };
-  return (!has(IBV_SRQ_INIT_ATTR_PD) || call.may_use(attributes.pd)) &&
-         (!has(IBV_SRQ_INIT_ATTR_CQ) || call.may_use(attributes.cq));
-}
-
 int id_create_srq_ex(rdma_cm_id* id, ibv_srq_init_attr_ex* attributes) {
   Call call("rdma_create_srq_ex");
   if (!call.may_use(id) || !may_use(call, *attributes)) return errno = EINVAL, -1;
   const QueuesOf before(id);
   const int failed = table_below().id_create_srq_ex(id, attributes);
-  if (failed == 0) note_queues(call, id, before);
+  if (failed != 0) return failed;
+  const bool names = (attributes->comp_mask & IBV_SRQ_INIT_ATTR_CQ) != 0 && attributes->cq;
+  const bool extended = attributes->srq_type == IBV_SRQT_XRC;
+  note_queues(call, id, before, extended ? names ? attributes->cq : id->recv_cq : nullptr);
   return failed;
 }
 

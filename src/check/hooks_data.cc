@@ -87,7 +87,7 @@ int poll_cq(ibv_cq* cq, int entries, ibv_wc* completions) {
   if (polled > 0) (void)call.stack();  // looks for a signal handler
   for (int i = 0; i < polled; ++i) {
     note_polled(cq, completions[i].status);
-    if (const auto type = check_completion(call, completions[i])) poison(completions[i], *type);
+    if (const auto type = check_completion(call, cq, completions[i])) poison(completions[i], *type);
   }
   return polled;
 }

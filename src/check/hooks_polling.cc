@@ -33,7 +33,7 @@ ibv_wc current(ibv_cq_ex* cq) {
 
 void check_current(Call& call, ibv_cq_ex* cq) {
   note_polled(ibv_cq_ex_to_cq(cq), cq->status);
-  check_completion(call, current(cq));
+  check_completion(call, ibv_cq_ex_to_cq(cq), current(cq));
 }
 
 int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attributes) {

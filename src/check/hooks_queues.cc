@@ -85,7 +85,21 @@ ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) {
   if (!srq) return srq;
   call.made({.kind = Kind::shared_receive_queue, .handle = srq, .uses = {pd}});
   const std::lock_guard lock(checker().mutex);
-  checker().requests.add(*srq);
+  checker().requests.add(*srq, nullptr);
+  return srq;
+}
+
+// verbs.h makes ordinary queues by ibv_create_srq(3): those that come here are of type XRC.
+ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attributes) {
+  Call call("ibv_create_srq_ex");
+  if (!call.may_use(context) || !may_use(call, *attributes)) return errno = EINVAL, nullptr;
+  ibv_srq* const srq = checker().below.extended.create_srq_ex(context, attributes);
+  if (!srq) return srq;
+  call.made({.kind = Kind::shared_receive_queue,
+             .handle = srq,
+             .uses = {attributes->pd, attributes->cq}});
+  const std::lock_guard lock(checker().mutex);
+  checker().requests.add(*srq, attributes->cq);
   return srq;
 }
 
@@ -207,6 +221,12 @@ bool may_use(Call& call, ibv_context* context, const ibv_qp_init_attr_ex& attrib
          call.may_use(attributes.srq);
 }
 
+bool may_use(Call& call, const ibv_srq_init_attr_ex& attributes) {
+  const auto has = [&](std::uint32_t member) { return (attributes.comp_mask & member) != 0; };
+  return (!has(IBV_SRQ_INIT_ATTR_PD) || call.may_use(attributes.pd)) &&
+         (!has(IBV_SRQ_INIT_ATTR_CQ) || call.may_use(attributes.cq));
+}
+
 void note_queue_pair(Call& call, ibv_qp* qp) {
   const KeptErrno kept;
   Object object{.kind = Kind::queue_pair, .handle = qp, .number = qp->qp_num};
@@ -252,6 +272,7 @@ void hook_queues(provider::Table& table) {
 void hook_queues_of(verbs_context& context) {
   context.create_cq_ex = create_cq_ex;
   context.create_qp_ex = create_qp_ex;
+  context.create_srq_ex = create_srq_ex;
 }
 
 }  // namespace weft::check

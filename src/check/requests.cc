@@ -47,9 +47,10 @@ void Requests::remove(const ibv_qp& qp) {
   by_handle_.erase(found);
 }
 
-void Requests::add(const ibv_srq& srq) {
+void Requests::add(const ibv_srq& srq, const ibv_cq* completions) {
   auto account = std::make_shared<SharedReceivesAccount>();
   account->srq = &srq;
+  account->completions = completions;
   shared_[&srq] = account;
 }
 

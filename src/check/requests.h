@@ -89,6 +89,7 @@ struct QueuePairAccount {
 
 struct SharedReceivesAccount {
   const ibv_srq* srq = nullptr;
+  const ibv_cq* completions = nullptr;  // of type XRC, which has a completion queue of its own
   InsideMutex posting;
   std::deque<Request> receives;
   bool ambiguous = false;  // as above
@@ -99,7 +100,7 @@ class Requests {
  public:
   std::shared_ptr<QueuePairAccount> add(const ibv_qp& qp, bool signal_all);
   void remove(const ibv_qp& qp);
-  void add(const ibv_srq& srq);
+  void add(const ibv_srq& srq, const ibv_cq* completions);
   void remove(const ibv_srq& srq);
   [[nodiscard]] std::shared_ptr<QueuePairAccount> find(const ibv_qp* qp) const;
   [[nodiscard]] std::shared_ptr<QueuePairAccount> find(std::uint32_t number) const;

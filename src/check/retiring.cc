@@ -92,9 +92,30 @@ std::optional<Request> take_receive(std::deque<Request>& receives, bool& ambiguo
   return taken;
 }
 
-std::optional<Request> take_receive(QueuePairAccount& account, std::uint64_t wr_id) {
+// A receive of type XRC, of which only the completion queue is known: several shared queues may
+// have it, and a receive with this number each. Then none of these is looked at any more.
+std::optional<Request> take_extended(const ibv_cq* cq, std::uint64_t wr_id) {
+  std::optional<Request> taken;
+  for (const auto& shared : checker().requests.shared()) {
+    if (shared->completions != cq) continue;
+    if (!taken) {
+      taken = take_receive(shared->receives, shared->ambiguous, wr_id);
+      continue;
+    }
+    for (Request& request : shared->receives) {
+      if (request.wr_id != wr_id) continue;
+      checker().writers.end(request.writes);
+      request = {.wr_id = wr_id, .posted = request.posted};
+    }
+  }
+  return taken;
+}
+
+std::optional<Request> take_receive(QueuePairAccount& account, const ibv_cq* cq,
+                                    std::uint64_t wr_id) {
   Checker& state = checker();
   const std::lock_guard lock(state.mutex);
+  if (account.qp->qp_type == IBV_QPT_XRC_RECV) return take_extended(cq, wr_id);
   if (account.qp->srq) {
     const auto shared = state.requests.find(account.qp->srq);
     return shared ? take_receive(shared->receives, shared->ambiguous, wr_id) : std::nullopt;
@@ -121,8 +142,9 @@ void check_receive_unchanged(Call& call, const Request& request, const ibv_wc& c
       "Its completion was polled here", {{"It was posted here", request.posted}});
 }
 
-void check_receive_completion(Call& call, QueuePairAccount& account, const ibv_wc& completion) {
-  const auto taken = take_receive(account, completion.wr_id);
+void check_receive_completion(Call& call, QueuePairAccount& account, const ibv_cq* cq,
+                              const ibv_wc& completion) {
+  const auto taken = take_receive(account, cq, completion.wr_id);
   if (completion.status == IBV_WC_SUCCESS) note_answer(account);
   checker().early_accesses.ended(receives_of(&account, nullptr, completion.wr_id));
   if (completion.status == IBV_WC_SUCCESS) checker().polled_writes.received();
@@ -140,7 +162,8 @@ void check_receive_completion(Call& call, QueuePairAccount& account, const ibv_w
 
 }  // namespace
 
-std::optional<ibv_qp_type> check_completion(Call& call, const ibv_wc& completion) {
+std::optional<ibv_qp_type> check_completion(Call& call, const ibv_cq* cq,
+                                            const ibv_wc& completion) {
   Checker& state = checker();
   std::shared_ptr<QueuePairAccount> account;
   {
@@ -157,7 +180,7 @@ std::optional<ibv_qp_type> check_completion(Call& call, const ibv_wc& completion
   if (is_send) {
     check_send_completion(call, *account, completion);
   } else {
-    check_receive_completion(call, *account, completion);
+    check_receive_completion(call, *account, cq, completion);
   }
   return type;
 }

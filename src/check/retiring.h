@@ -9,9 +9,9 @@
 
 namespace weft::check {
 
-// A completion that the program has polled, with the opcode and the length that the device gave it.
-// Returns the type of its queue pair, if this is one of the program's.
-std::optional<ibv_qp_type> check_completion(Call& call, const ibv_wc& completion);
+// A completion that the program has polled from `cq`, with the opcode and the length that the
+// device gave it. Returns the type of its queue pair, if this is one of the program's.
+std::optional<ibv_qp_type> check_completion(Call& call, const ibv_cq* cq, const ibv_wc& completion);
 
 // The queue pair was reset, or is destroyed: its requests are dropped.
 void forget_requests(QueuePairAccount& account);

@@ -8,6 +8,15 @@
 namespace misuse {
 namespace {
 
+void initialize(ibv_qp* qp) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_INIT;
+  attributes.port_num = 1;
+  attributes.qp_access_flags = Pair::all_rights;
+  const int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+  need(ibv_modify_qp(qp, &attributes, mask) == 0, "ibv_modify_qp to INIT");
+}
+
 ibv_qp* make_queue_pair(ibv_pd* pd, ibv_cq* cq, ibv_srq* srq, const Options& options) {
   ibv_qp_init_attr wanted{};
   wanted.send_cq = cq;
@@ -20,12 +29,7 @@ ibv_qp* make_queue_pair(ibv_pd* pd, ibv_cq* cq, ibv_srq* srq, const Options& opt
   wanted.cap.max_inline_data = options.inline_bytes;
   ibv_qp* made = ibv_create_qp(pd, &wanted);
   need(made != nullptr, "ibv_create_qp");
-  ibv_qp_attr attributes{};
-  attributes.qp_state = IBV_QPS_INIT;
-  attributes.port_num = 1;
-  attributes.qp_access_flags = Pair::all_rights;
-  const int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
-  need(ibv_modify_qp(made, &attributes, mask) == 0, "ibv_modify_qp to INIT");
+  initialize(made);
   return made;
 }
 
@@ -107,6 +111,13 @@ Pair::Pair(const Options& options) {
 
 void Pair::connect_receiver() {
   connect(receiver, sender->qp_num, gid, rnr_retry);
+}
+
+void Pair::connect_both(ibv_qp* sender, ibv_qp* receiver, const Pair& pair) {
+  initialize(sender);
+  initialize(receiver);
+  connect(sender, receiver->qp_num, pair.gid, pair.rnr_retry);
+  connect(receiver, sender->qp_num, pair.gid, pair.rnr_retry);
 }
 
 void Pair::close() {

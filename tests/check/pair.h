@@ -38,6 +38,8 @@ struct Pair {
   int send(ibv_wr_opcode opcode, ibv_sge piece, unsigned flags, std::uint64_t id = 2);
   [[nodiscard]] ibv_sge piece(std::size_t first, std::uint32_t bytes) const;
   void connect_receiver();
+  // Two queue pairs in RESET become as those of the pair, one of which sends.
+  static void connect_both(ibv_qp* sender, ibv_qp* receiver, const Pair& pair);
   // Of a pair with Options::extended.
   static ibv_cq_ex* extended(ibv_cq* cq) { return reinterpret_cast<ibv_cq_ex*>(cq); }
   // Waits for an event of the channel.

@@ -1,4 +1,5 @@
-// Queue pairs that share completion queues.
+// Queue pairs that share completion queues, or shared receive queues of type XRC.
+#include <fcntl.h>
 #include <infiniband/verbs.h>
 
 #include "check/cases.h"
@@ -75,6 +76,85 @@ void not_drained_after_a_flush(bool bad) {
   pair.close();
 }
 
+// Both ends of an extended connection. The receives are in a shared queue, and complete into the
+// queue that it was made with.
+struct Extended {
+  explicit Extended(const Pair& pair) {
+    ibv_xrcd_init_attr domain{};
+    domain.comp_mask = unsigned{IBV_XRCD_INIT_ATTR_FD} | unsigned{IBV_XRCD_INIT_ATTR_OFLAGS};
+    domain.fd = -1;
+    domain.oflags = O_CREAT;
+    xrcd = ibv_open_xrcd(pair.context, &domain);
+    need(xrcd != nullptr, "ibv_open_xrcd");
+    ibv_srq_init_attr_ex wanted{};
+    wanted.attr = {.max_wr = 4, .max_sge = 1, .srq_limit = 0};
+    wanted.comp_mask = unsigned{IBV_SRQ_INIT_ATTR_TYPE} | unsigned{IBV_SRQ_INIT_ATTR_PD} |
+                       unsigned{IBV_SRQ_INIT_ATTR_XRCD} | unsigned{IBV_SRQ_INIT_ATTR_CQ};
+    wanted.srq_type = IBV_SRQT_XRC;
+    wanted.pd = pair.pd;
+    wanted.xrcd = xrcd;
+    wanted.cq = pair.receiver_cq;
+    srq = ibv_create_srq_ex(pair.context, &wanted);
+    need(srq != nullptr, "ibv_create_srq_ex");
+    ibv_qp_init_attr_ex of_receiver{};
+    of_receiver.qp_type = IBV_QPT_XRC_RECV;
+    of_receiver.comp_mask = IBV_QP_INIT_ATTR_XRCD;
+    of_receiver.xrcd = xrcd;
+    receiver = ibv_create_qp_ex(pair.context, &of_receiver);
+    ibv_qp_init_attr_ex of_sender{};
+    of_sender.qp_type = IBV_QPT_XRC_SEND;
+    of_sender.comp_mask = IBV_QP_INIT_ATTR_PD;
+    of_sender.pd = pair.pd;
+    of_sender.send_cq = pair.sender_cq;
+    of_sender.cap.max_send_wr = of_sender.cap.max_send_sge = 1;
+    sender = ibv_create_qp_ex(pair.context, &of_sender);
+    need(receiver && sender, "ibv_create_qp_ex");
+    Pair::connect_both(sender, receiver, pair);
+  }
+  void receive(ibv_sge piece) const {
+    ibv_recv_wr request{};
+    request.sg_list = &piece;
+    request.num_sge = 1;
+    ibv_recv_wr* failing = nullptr;
+    need(ibv_post_srq_recv(srq, &request, &failing) == 0, "ibv_post_srq_recv");
+  }
+  void send(ibv_sge piece) const {
+    ibv_send_wr request{};
+    request.sg_list = &piece;
+    request.num_sge = 1;
+    request.opcode = IBV_WR_SEND;
+    request.send_flags = signaled;
+    need(ibv_get_srq_num(srq, &request.qp_type.xrc.remote_srqn) == 0, "ibv_get_srq_num");
+    ibv_send_wr* failing = nullptr;
+    need(ibv_post_send(sender, &request, &failing) == 0, "ibv_post_send");
+  }
+  void close() const {
+    need(ibv_destroy_qp(sender) == 0 && ibv_destroy_qp(receiver) == 0, "ibv_destroy_qp");
+    need(ibv_destroy_srq(srq) == 0 && ibv_close_xrcd(xrcd) == 0, "ibv_destroy_srq");
+  }
+
+  ibv_xrcd* xrcd = nullptr;
+  ibv_srq* srq = nullptr;
+  ibv_qp* receiver = nullptr;
+  ibv_qp* sender = nullptr;
+};
+
+void posted_region_of_an_extended_queue(bool bad) {
+  Pair pair;
+  ibv_mr* region = pair.add_region(4096, 4096, IBV_ACCESS_LOCAL_WRITE);
+  const Extended extended(pair);
+  ibv_sge piece = pair.piece(4096, 64);
+  piece.lkey = region->lkey;
+  extended.receive(piece);
+  extended.send(pair.piece(0, 64));
+  need(Pair::poll(pair.sender_cq).status == IBV_WC_SUCCESS, "ibv_post_send");
+  if (!bad) Pair::poll(pair.receiver_cq);
+  need(ibv_dereg_mr(region) == 0, "ibv_dereg_mr");
+  if (bad) Pair::poll(pair.receiver_cq);
+  extended.close();
+  pair.close();
+}
+
 }  // namespace
 
 Cases queue_cases() {
@@ -82,6 +162,7 @@ Cases queue_cases() {
       {"never-polled.beside-another", never_polled_beside_another},
       {"never-polled.at-a-reset", never_polled_at_a_reset},
       {"not-drained.after-a-flush", not_drained_after_a_flush},
+      {"posted-region.of-an-extended-queue", posted_region_of_an_extended_queue},
   };
 }
 
