@@ -52,11 +52,11 @@ IbManager::Known* IbManager::find(const Envelope& envelope, std::uint32_t local_
   for (auto known = known_.rbegin(); known != known_.rend(); ++known) {
     // Before the first reply the id of the passive side is unknown, so any id of it matches.
     const bool from_active =
-        envelope.source == known->active && envelope.destination == known->passive &&
-        local_id == known->active_id && (!known->replied || remote_id == known->passive_id);
+        local_id == known->active_id && (!known->replied || remote_id == known->passive_id) &&
+        envelope.source == known->active && envelope.destination == known->passive;
     const bool from_passive =
-        envelope.source == known->passive && envelope.destination == known->active &&
-        remote_id == known->active_id && (!known->replied || local_id == known->passive_id);
+        remote_id == known->active_id && (!known->replied || local_id == known->passive_id) &&
+        envelope.source == known->passive && envelope.destination == known->active;
     if (from_active || from_passive) return &*known;
   }
   return nullptr;
@@ -67,10 +67,11 @@ IbManager::Known* IbManager::find(const Envelope& envelope, std::uint32_t local_
 // be captured behind the end of its connection.
 bool IbManager::is_repeated(const Known& known, const Envelope& envelope, std::uint64_t transaction,
                             const wire::CmRequest& message) {
-  const bool equal = known.active == envelope.source && known.passive == envelope.destination &&
-                     known.active_id == message.local_id && known.transaction == transaction &&
+  // Many are compared, and the numbers differ in most of them.
+  const bool equal = known.active_id == message.local_id && known.transaction == transaction &&
                      known.queue_pair == message.local_qp &&
-                     known.starting_psn == message.starting_psn;
+                     known.starting_psn == message.starting_psn &&
+                     known.active == envelope.source && known.passive == envelope.destination;
   if (!equal || !known.ended) return equal;
   const Connection& connection = known.connection->connection();
   const bool rejected = connection.end == Connection::End::rejected;

@@ -310,7 +310,7 @@ void JsonReport::operation(const Operation& operation, const Analysis& /*analysi
   line.text("side", name_of(operation.side)).text("kind", to_string(operation.kind));
   line.text("outcome", to_string(operation.outcome)).number("message", operation.message);
   line.number("bytes", operation.bytes).number("missing_bytes", operation.missing_bytes);
-  line.number("cut_bytes", operation.cut_bytes);
+  if (operation.cut_bytes > 0) line.number("cut_bytes", operation.cut_bytes);
   line.number("start_frame", operation.start.frame).number("start_ns", operation.start.time_ns);
   line.number("end_frame", operation.end.frame).number("end_ns", operation.end.time_ns);
   if (operation.confirmed && !operation.is_request()) {
