@@ -35,8 +35,8 @@ class ServicePort final : public device::Pollable,
     std::uint32_t queue_key = 0;
     std::vector<std::byte> private_data{};
   };
-  // Both are called without any lock of this object. False: nobody takes the request any more. No
-  // answer means that the time is over.
+  // This object holds no lock while it calls one of these. Requested returns false if the listener
+  // is gone, and Answered gets no answer when the time is over.
   using Requested = std::function<bool(const Request&)>;
   using Answered = std::function<void(const std::optional<Answer>&)>;
 

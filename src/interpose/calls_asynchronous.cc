@@ -1,10 +1,10 @@
 // Replacements of the functions by which a program transfers bytes without a call of its own for
-// each transfer: io_uring, POSIX AIO and the AIO of the kernel. Those who carry the requests out,
-// the kernel and threads of the C library, would find the bytes of the visible socket, which mean
+// each transfer: io_uring, POSIX AIO and the AIO of the kernel. The kernel and threads of the C
+// library carry these requests out, and would find the bytes of the visible socket, which mean
 // nothing.
 //
-// A program is told that the kernel has no io_uring. Many kernels and sandboxes have none, so
-// programs use the calls for sockets instead, and these are streams. Both kinds of AIO are rare,
+// Calls that make an io_uring fail with ENOSYS. Many kernels and sandboxes have no io_uring, so
+// programs then use the calls for sockets, which this library serves. Both kinds of AIO are rare,
 // and programs have nothing else to use: a relay lets the kernel carry the bytes of their
 // connections.
 #include <aio.h>

@@ -169,7 +169,7 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
   bool sending_ = false;
   bool receiving_ = false;
   int completing_ = 0;            // calls that wait until what they have posted is complete
-  bool row_completes_ = false;    // the call that has the turn to send is one of these
+  bool row_completes_ = false;    // change_row() has posted its row, and waits for the completion
   std::size_t viewed_bytes_ = 0;  // of the last view(), that were not received since
   bool end_reported_ = false;     // a call that did not peek has returned TransferStatus::end
   bool result_reported_ = false;  // a call has returned the result of connecting

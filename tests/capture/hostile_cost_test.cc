@@ -80,7 +80,8 @@ TEST(HostileCost, OfQueuePairsThatLookAlike) {
   EXPECT_LT(many, 10 * few + 0.2);
 }
 
-// Requests for connections that nobody answers: the findings need what is known about all others.
+// Each request for a connection stays without an answer, and its finding depends on all other
+// connections.
 TEST(HostileCost, OfConnectionsWithoutAnswer) {
   struct Count final : FindingSink {
     void on_finding(const Finding& /*finding*/) override { ++findings; }

@@ -102,8 +102,8 @@ std::size_t DatagramSocket::send_now(std::span<const OutgoingDatagram> datagrams
 // EPOLLOUT is watched only while a queue pair waits: a writable socket would wake the progress
 // thread all the time.
 void DatagramSocket::await_room(std::weak_ptr<DatagramReceiver> waiting) {
-  // With the lock: room_available() must not end the watch in between, and then find nobody for
-  // whom to end it again.
+  // Both steps hold the lock. Otherwise room_available() could take the entry before EPOLLOUT is
+  // asked for, and nothing would ever ask for EPOLLIN alone again.
   const std::lock_guard lock(waiting_mutex_);
   waiting_.push_back(std::move(waiting));
   engine_.change(token_, EPOLLIN | EPOLLOUT);

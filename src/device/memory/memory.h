@@ -205,8 +205,8 @@ struct RemoteAccess {
 
 // Checks that [address, address + length) is mapped: 0 or EFAULT.
 [[nodiscard]] int check_mapped(const void* address, std::size_t length_bytes);
-// Checks in addition that the first and the last page can be read, or written: 0 or EFAULT. An
-// adapter pins all pages, which here would give memory to those that are never used.
+// Checks in addition that the first page can be read, or written: 0 or EFAULT. An adapter pins all
+// pages. Here that would give memory to pages that are never used, such as most of a ring.
 [[nodiscard]] int check_accessible(void* address, std::size_t length_bytes, bool for_writing);
 
 // Inline, because each request makes it. A window's STag is an rkey only.
