@@ -5,6 +5,7 @@
 
 #include "base/own_sockets.h"
 #include "base/simulated_kernel.h"
+#include "base/system_call.h"
 
 namespace weft {
 
@@ -16,7 +17,7 @@ void CloseBySystemCall::operator()(int fd) const noexcept {
     return;
   }
   own_sockets::remove(fd);
-  ::syscall(SYS_close, fd);
+  system_call(SYS_close, fd);
 }
 
 }  // namespace weft

@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "base/own_descriptors.h"
+#include "base/system_call.h"
 
 namespace weft {
 namespace {
@@ -20,14 +21,14 @@ int result_of(long returned) {
 }  // namespace
 
 int EpollSet::create() {
-  return own_descriptors::moved_high(result_of(::syscall(SYS_epoll_create1, EPOLL_CLOEXEC)));
+  return own_descriptors::moved_high(result_of(system_call(SYS_epoll_create1, EPOLL_CLOEXEC)));
 }
 
 int EpollSet::control(int operation, int fd, std::uint32_t events, std::uint64_t token) const {
   epoll_event event{};
   event.events = events;
   event.data.u64 = token;
-  return result_of(::syscall(SYS_epoll_ctl, epoll_.get(), operation, fd, &event));
+  return result_of(system_call(SYS_epoll_ctl, epoll_.get(), operation, fd, &event));
 }
 
 int EpollSet::add(int fd, std::uint32_t events, std::uint64_t token) const {
@@ -48,8 +49,8 @@ std::span<const epoll_event> EpollSet::wait(std::span<epoll_event> events, int t
   // The size of the kernel's set of signals; sigset_t of the C library is larger.
   constexpr std::size_t mask_bytes = 8;
   const int ready =
-      result_of(::syscall(SYS_epoll_pwait, epoll_.get(), events.data(),
-                          static_cast<int>(events.size()), timeout_ms, nullptr, mask_bytes));
+      result_of(system_call(SYS_epoll_pwait, epoll_.get(), events.data(),
+                            static_cast<int>(events.size()), timeout_ms, nullptr, mask_bytes));
   // An interrupted wait is one without events: the caller checks its conditions again in any case.
   return events.first(static_cast<std::size_t>(ready > 0 ? ready : 0));
 }

@@ -12,6 +12,7 @@
 #include "base/crc32c_state.h"
 #include "base/guarded_code.h"
 #include "base/guarded_crc.h"
+#include "base/system_call.h"
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
@@ -154,7 +155,7 @@ bool kernel_copy(long call, void* guarded, void* own, std::size_t bytes) {
   const iovec here{guarded, bytes};
   const iovec there{own, bytes};
   // A process needs no permission for its own memory.
-  const long done = ::syscall(call, ::getpid(), &here, 1UL, &there, 1UL, 0UL);
+  const long done = system_call(call, ::getpid(), &here, 1UL, &there, 1UL, 0UL);
   if (done == static_cast<long>(bytes)) return true;
   // A part was copied, or nothing: the rest cannot be accessed.
   if (done >= 0 || errno == EFAULT) return false;
@@ -177,7 +178,8 @@ bool kernel_copy(long call, void* guarded, void* own, std::size_t bytes) {
 bool is_writable(void* at) {
   int unused = 0;
   const int add_nothing = FUTEX_OP(FUTEX_OP_ADD, 0, FUTEX_OP_CMP_EQ, 0);
-  const long woken = ::syscall(SYS_futex, &unused, FUTEX_WAKE_OP_PRIVATE, 0, 0UL, at, add_nothing);
+  const long woken =
+      system_call(SYS_futex, &unused, FUTEX_WAKE_OP_PRIVATE, 0, 0UL, at, add_nothing);
   return woken >= 0 || errno != EFAULT;
 }
 

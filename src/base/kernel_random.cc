@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/simulated_kernel.h"
+#include "base/system_call.h"
 
 namespace weft {
 namespace {
@@ -25,7 +26,7 @@ std::size_t from_getrandom(MutableBytes out) {
   std::size_t done = 0;
   while (done < out.size()) {
     // Without flags the call blocks until the kernel's generator is initialized, once after boot.
-    const long got = ::syscall(SYS_getrandom, out.data() + done, out.size() - done, 0);
+    const long got = system_call(SYS_getrandom, out.data() + done, out.size() - done, 0);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) break;
     done += static_cast<std::size_t>(got);
@@ -35,16 +36,16 @@ std::size_t from_getrandom(MutableBytes out) {
 
 // The device never blocks (random(4)), also before the kernel's generator is initialized.
 std::size_t from_device(MutableBytes out) {
-  const long fd = ::syscall(SYS_openat, AT_FDCWD, "/dev/urandom", O_RDONLY | O_CLOEXEC);
+  const long fd = system_call(SYS_openat, AT_FDCWD, "/dev/urandom", O_RDONLY | O_CLOEXEC);
   if (fd < 0) return 0;
   std::size_t done = 0;
   while (done < out.size()) {
-    const long got = ::syscall(SYS_read, fd, out.data() + done, out.size() - done);
+    const long got = system_call(SYS_read, fd, out.data() + done, out.size() - done);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) break;
     done += static_cast<std::size_t>(got);
   }
-  ::syscall(SYS_close, fd);
+  system_call(SYS_close, fd);
   return done;
 }
 
@@ -86,7 +87,7 @@ void from_auxiliary_vector(MutableBytes out) {
   ::clock_gettime(CLOCK_REALTIME, &now);
   input[8] = static_cast<std::uint32_t>(now.tv_sec);
   input[9] = static_cast<std::uint32_t>(now.tv_nsec);
-  input[13] = static_cast<std::uint32_t>(::syscall(SYS_getpid));
+  input[13] = static_cast<std::uint32_t>(system_call(SYS_getpid));
   input[14] = uses.fetch_add(1);
   while (!out.empty()) {
     const State block = chacha20(input);

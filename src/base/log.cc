@@ -8,6 +8,8 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "base/system_call.h"
+
 namespace weft {
 namespace {
 
@@ -27,7 +29,7 @@ void log(LogLevel level, const std::string& object, const std::string& message) 
     return function(level, message.c_str(), object.c_str());
   }
   const std::string line = "weft: " + message + "\n";
-  (void)!syscall(SYS_write, STDERR_FILENO, line.data(), line.size());
+  (void)!system_call(SYS_write, STDERR_FILENO, line.data(), line.size());
 }
 
 void log_format(LogLevel level, const char* object, const char* format, ...) {

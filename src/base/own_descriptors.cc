@@ -9,6 +9,7 @@
 #include <cstddef>
 
 #include "base/descriptor_bits.h"
+#include "base/system_call.h"
 
 namespace weft::own_descriptors {
 
@@ -23,7 +24,7 @@ constinit std::atomic<int> floor{0};
 
 // By bare system calls: a library that replaces fcntl(2) and close(2) does not know the descriptor.
 int duplicate(int fd, int from) {
-  return static_cast<int>(::syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, from));
+  return static_cast<int>(system_call(SYS_fcntl, fd, F_DUPFD_CLOEXEC, from));
 }
 
 }  // namespace
@@ -57,7 +58,7 @@ int moved_high(int fd) {
   if (fd < 0 || first == 0) return fd;
   const int high = duplicate(fd, first);
   if (high < 0) return fd;
-  ::syscall(SYS_close, fd);
+  system_call(SYS_close, fd);
   return high;
 }
 

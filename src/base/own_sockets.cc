@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/descriptor_bits.h"
+#include "base/system_call.h"
 
 namespace weft::own_sockets {
 namespace {
@@ -21,7 +22,7 @@ void remove(int fd) {
 }
 
 void close_after_fork() {
-  open_numbers.take_all([](int fd) { ::syscall(SYS_close, fd); });
+  open_numbers.take_all([](int fd) { system_call(SYS_close, fd); });
 }
 
 }  // namespace weft::own_sockets

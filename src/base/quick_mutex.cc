@@ -10,6 +10,7 @@
 #include <ctime>
 
 #include "base/pause.h"
+#include "base/system_call.h"
 
 namespace weft {
 namespace {
@@ -18,7 +19,7 @@ namespace {
 template <typename... Arguments>
 long call(long number, Arguments... arguments) {
   const int kept = errno;
-  const long done = ::syscall(number, arguments...);
+  const long done = system_call(number, arguments...);
   errno = kept;
   return done;
 }

@@ -7,6 +7,8 @@
 
 #include <cerrno>
 
+#include "base/system_call.h"
+
 namespace weft {
 
 // The thread announces that it waits, and the kernel compares the word again before the thread
@@ -18,7 +20,7 @@ bool WakeFlag::sleep(std::chrono::nanoseconds longest) {
     // Of this call, whatever the size of time_t is for the C library.
     const __kernel_old_timespec time{.tv_sec = static_cast<__kernel_old_time_t>(seconds.count()),
                                      .tv_nsec = static_cast<long>((longest - seconds).count())};
-    ::syscall(SYS_futex, &state_, FUTEX_WAIT_PRIVATE, awaited, &time, nullptr, 0);
+    system_call(SYS_futex, &state_, FUTEX_WAIT_PRIVATE, awaited, &time, nullptr, 0);
   }
   return state_.exchange(is_clear, std::memory_order_acq_rel) == is_set;
 }
@@ -26,7 +28,7 @@ bool WakeFlag::sleep(std::chrono::nanoseconds longest) {
 // Calls of verbs that wake the progress thread leave errno as it was.
 void WakeFlag::wake() {
   const int kept = errno;
-  ::syscall(SYS_futex, &state_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+  system_call(SYS_futex, &state_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
   errno = kept;
 }
 

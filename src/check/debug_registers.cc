@@ -12,6 +12,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/system_call.h"
+
 namespace weft::check {
 namespace {
 
@@ -70,7 +72,7 @@ int open_debug_register(const WatchedBytes& watched, pid_t thread, std::uint64_t
     attributes.sig_data = tag;
   }
   return static_cast<int>(
-      syscall(SYS_perf_event_open, &attributes, thread, -1, -1, PERF_FLAG_FD_CLOEXEC));
+      system_call(SYS_perf_event_open, &attributes, thread, -1, -1, PERF_FLAG_FD_CLOEXEC));
 #else
   (void)watched, (void)thread, (void)tag;
   return errno = ENOSYS, -1;
@@ -78,20 +80,20 @@ int open_debug_register(const WatchedBytes& watched, pid_t thread, std::uint64_t
 }
 
 void enable_debug_register(int file) {
-  syscall(SYS_ioctl, file, PERF_EVENT_IOC_ENABLE, 0);
+  system_call(SYS_ioctl, file, PERF_EVENT_IOC_ENABLE, 0);
 }
 
 void disable_debug_register(int file) {
-  syscall(SYS_ioctl, file, PERF_EVENT_IOC_DISABLE, 0);
+  system_call(SYS_ioctl, file, PERF_EVENT_IOC_DISABLE, 0);
 }
 
 void close_debug_register(int file) {
-  syscall(SYS_close, file);
+  system_call(SYS_close, file);
 }
 
 std::uint64_t accesses_of(int file) {
   std::uint64_t count = 0;
-  const auto got = syscall(SYS_read, file, &count, sizeof count);
+  const auto got = system_call(SYS_read, file, &count, sizeof count);
   return got == sizeof count ? count : 0;
 }
 

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/system_call.h"
 #include "base/trap_action.h"
 #include "check/pace.h"
 
@@ -152,7 +153,7 @@ struct TrapHandler {
       void (*restorer)() = nullptr;
       std::uint64_t mask = 0;
     } now;
-    return syscall(SYS_rt_sigaction, SIGTRAP, nullptr, &now, sizeof now.mask) == 0 &&
+    return system_call(SYS_rt_sigaction, SIGTRAP, nullptr, &now, sizeof now.mask) == 0 &&
            now.handler == handle;
   }
 };
@@ -195,11 +196,11 @@ namespace {
 std::string read_file(const std::string& path) {
   std::string text;
   const auto file = static_cast<int>(
-      syscall(SYS_openat, AT_FDCWD, path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY, 0));
+      system_call(SYS_openat, AT_FDCWD, path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY, 0));
   if (file < 0) return text;
   text.resize(4096);  // bytes; the lines that are looked for come within them
-  const auto got = syscall(SYS_read, file, text.data(), text.size());
-  syscall(SYS_close, file);
+  const auto got = system_call(SYS_read, file, text.data(), text.size());
+  system_call(SYS_close, file);
   text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
   return text;
 }
@@ -356,7 +357,7 @@ bool must_release() {
 bool copy_unseen(void* to, std::uint64_t from, std::size_t bytes) {
   const iovec local{to, bytes};
   const iovec remote{reinterpret_cast<void*>(from), bytes};
-  const auto got = syscall(SYS_process_vm_readv, getpid(), &local, 1UL, &remote, 1UL, 0UL);
+  const auto got = system_call(SYS_process_vm_readv, getpid(), &local, 1UL, &remote, 1UL, 0UL);
   return got == static_cast<long>(bytes);
 }
 

@@ -27,6 +27,7 @@
 #include "base/own_descriptors.h"
 #include "base/own_sockets.h"
 #include "base/simulated_kernel.h"
+#include "base/system_call.h"
 #include "device/system_messages.h"
 
 namespace weft::device::sys {
@@ -34,7 +35,7 @@ namespace {
 
 template <typename... Args>
 long call(long number, Args... args) {
-  const long result = ::syscall(number, args...);
+  const long result = system_call(number, args...);
   return result < 0 ? -errno : result;
 }
 

@@ -11,14 +11,11 @@
 #include <cerrno>
 #include <cstdarg>
 
-#include "base/own_descriptors.h"
 #include "interpose/asynchronous.h"
 #include "interpose/data.h"
 #include "interpose/export.h"
-#include "interpose/kernel_connection.h"
 #include "interpose/next.h"
 #include "interpose/process.h"
-#include "interpose/stream_set.h"
 #include "interpose/table.h"
 
 using namespace weft::interpose;
@@ -26,14 +23,6 @@ using namespace weft::interpose;
 namespace {
 
 constinit next::Function<long(long, long, long, long, long, long, long)> next_syscall{"syscall"};
-
-// Weft itself closes its descriptors by this call, too.
-void note_close(int fd) {
-  if (weft::own_descriptors::owns(fd)) return;
-  note_end_of_kernel_connection(fd);
-  forget(fd);
-  forget_set(fd);
-}
 
 bool has_memory_of_its_own(long flags) {
   return (flags & CLONE_VM) == 0;
@@ -72,8 +61,7 @@ WEFT_INTERPOSED long syscall(long number, ...) noexcept {
   const auto& [a, b, c, d, e, f] = arguments;
   switch (number) {
     case SYS_close:
-      note_close(static_cast<int>(a));
-      break;
+      return close(static_cast<int>(a));
     case SYS_close_range:
       return close_range(static_cast<unsigned>(a), static_cast<unsigned>(b), static_cast<int>(c));
     case SYS_dup:

@@ -10,6 +10,7 @@
 #include <chrono>
 
 #include "base/kept_turn.h"
+#include "base/system_call.h"
 
 namespace weft::simulation {
 namespace {
@@ -180,7 +181,7 @@ int Programs::look_at(std::span<pollfd> entries) {
   constexpr timespec at_once{};
   constexpr std::size_t mask_bytes = 8;  // the kernel's signal set
   const long ready =
-      ::syscall(SYS_ppoll, entries.data(), entries.size(), &at_once, nullptr, mask_bytes);
+      system_call(SYS_ppoll, entries.data(), entries.size(), &at_once, nullptr, mask_bytes);
   return ready < 0 ? -errno : static_cast<int>(ready);
 }
 

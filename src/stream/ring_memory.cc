@@ -12,6 +12,7 @@
 
 #include "base/memory_file.h"
 #include "base/own_descriptors.h"
+#include "base/system_call.h"
 #include "weft/error.hpp"
 
 namespace weft::stream::detail {
@@ -23,7 +24,7 @@ constexpr int size_seals = F_SEAL_GROW | F_SEAL_SHRINK;
 
 // By bare system calls: a library that replaces fcntl(2) does not know the descriptor.
 long file_control(int file, int command, int argument) {
-  return syscall(SYS_fcntl, file, command, argument);
+  return system_call(SYS_fcntl, file, command, argument);
 }
 
 Descriptor make_file(std::size_t bytes) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/size.h"
+#include "base/system_call.h"
 #include "stream/ring_map_wire.h"
 
 namespace weft::stream::detail {
@@ -112,8 +113,8 @@ bool SharedRingWriter::reader_waits() {
 // is readable then, which is all that a bell is for.
 void SharedRingWriter::ring_bell() const {
   constexpr char byte = 0;
-  (void)::syscall(SYS_sendto, bell_.get(), &byte, sizeof byte, MSG_DONTWAIT | MSG_NOSIGNAL, nullptr,
-                  0);
+  (void)system_call(SYS_sendto, bell_.get(), &byte, sizeof byte, MSG_DONTWAIT | MSG_NOSIGNAL,
+                    nullptr, 0);
 }
 
 // --- Reading -------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
 #include "weft/verbs/domain.hpp"
+#include "base/system_call.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -60,7 +61,8 @@ detail::SharedBytes::SharedBytes(std::size_t bytes, Descriptor& file) {
   // Without the seal a peer would not map it. By a bare system call: a library that replaces
   // fcntl(2) does not know the descriptor.
   if (!file.valid() || ftruncate(file.get(), static_cast<off_t>(bytes)) != 0 ||
-      syscall(SYS_fcntl, file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+      system_call(SYS_fcntl, file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) !=
+          0) {
     file.reset();
   }
   void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,

@@ -6,6 +6,7 @@ an event, and its limit only turns a hang into a failure that shows what both si
 """
 
 import ctypes
+import glob
 import json
 import os
 import pathlib
@@ -149,6 +150,26 @@ def shed_privileges():
              "root cannot give up its capabilities")
 
 
+def first_line_of(path):
+    """Of a file of /proc; "?" where the kernel or the end of the process does not allow to read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.readline().strip() or "?"
+    except OSError:
+        return "?"
+
+
+def threads_of(pid):
+    """A line for each thread of a process: in which system call it is, and what it waits for."""
+    lines = []
+    for task in sorted(glob.glob(f"/proc/{pid}/task/*")):
+        name, call, where = (first_line_of(f"{task}/{file}")
+                             for file in ("comm", "syscall", "wchan"))
+        lines.append(f"thread {os.path.basename(task)} ({name}): system call "
+                     f"{' '.join(call.split()[:2])}, in {where}")
+    return lines
+
+
 class Side:
     """One process of a test, in a group of its own. `lines` is what it says on both outputs, each
     read by a thread of its own: many programs write half a line to one and then to the other."""
@@ -157,6 +178,7 @@ class Side:
                  terminal=False):
         self.name, self.argv, self.lines = name, [str(word) for word in argv], []
         self._changed = threading.Condition()
+        self._last_line_at = time.monotonic()
         self._open = 2
         ready = getattr(place, "enter", lambda: None)
 
@@ -183,6 +205,7 @@ class Side:
         for raw in stream:
             with self._changed:
                 self.lines.append(raw.decode(errors="replace").rstrip("\n"))
+                self._last_line_at = time.monotonic()
                 self._changed.notify_all()
         with self._changed:
             self._open -= 1
@@ -271,8 +294,12 @@ class Side:
         state = "still running" if code is None else ending(code)
         said = self.lines[-last:]
         left_out = [f"… {len(self.lines) - last} lines before"] if len(self.lines) > last else []
+        threads = []
+        if code is None:
+            quiet = time.monotonic() - self._last_line_at
+            threads = [f"(no line for {quiet:.1f} s)", *threads_of(self.pid)]
         return "\n".join([f"--- {self.name} ({state}): {shlex.join(self.argv)}"]
-                         + [f"  {line}" for line in left_out + said])
+                         + [f"  {line}" for line in left_out + said + threads])
 
 
 def ending(code):

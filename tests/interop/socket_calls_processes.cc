@@ -388,6 +388,29 @@ void files() {
   tell("fclose", receive_text(pair.here));
 }
 
+// The C library closes the descriptor of a file itself. Nothing that happens afterwards finds the
+// connection at that number: not the next file of the program, and none that is opened for it while
+// its next connection is made.
+void closing_by_a_file() {
+  sockaddr_in address{};
+  const int listener = listen_anywhere(address);
+  const int next = socket(AF_INET, SOCK_STREAM, 0);
+  {
+    Pair pair;
+    std::FILE* const file = fdopen(pair.there, "r+");
+    std::fputs("from a file", file);
+    std::fclose(file);
+    pair.there = -1;
+    tell("fputs before the end", receive_text(pair.here));
+    tell("end by fclose", receive_text(pair.here));
+  }
+  need(connect(next, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0, "connect");
+  const int there = accept(listener, nullptr, nullptr);
+  say(next, "afterwards");
+  tell("the next connection", receive_text(there));
+  for (const int fd : {next, there, listener}) close(fd);
+}
+
 }  // namespace
 
 void share_sockets() {
@@ -400,6 +423,7 @@ void share_sockets() {
   forks_after_the_end();
   forks_with_a_known_end();
   files();
+  closing_by_a_file();
   standard_output();
   passing();
   passing_while_connecting();

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/after_fork.h"
+#include "base/system_call.h"
 #include "device/limits.h"
 
 namespace weft::device {
@@ -44,7 +45,7 @@ bool PeerProcess::is_stopped(std::uint32_t thread) const {
   std::array<char, 64> path;
   std::snprintf(path.data(), path.size(), "/proc/%d/task/%u/stat", pid_, thread);
   const sys::Descriptor file(
-      static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path.data(), O_RDONLY | O_CLOEXEC)));
+      static_cast<int>(system_call(SYS_openat, AT_FDCWD, path.data(), O_RDONLY | O_CLOEXEC)));
   if (!file.valid()) return false;
   std::array<char, 256> text{};
   if (sys::read(file.get(), text.data(), text.size() - 1) <= 0) return false;

@@ -12,6 +12,7 @@
 
 #include "base/memory_file.h"
 #include "base/own_descriptors.h"
+#include "base/system_call.h"
 
 namespace weft::device {
 namespace {
@@ -88,7 +89,7 @@ sys::Descriptor SharedMemory::read_only_file() const {
   std::array<char, 32> path;
   std::snprintf(path.data(), path.size(), "/proc/self/fd/%d", file_.get());
   return sys::Descriptor(own_descriptors::moved_high(
-      static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path.data(), O_RDONLY | O_CLOEXEC))));
+      static_cast<int>(system_call(SYS_openat, AT_FDCWD, path.data(), O_RDONLY | O_CLOEXEC))));
 }
 
 }  // namespace weft::device

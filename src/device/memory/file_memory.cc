@@ -12,6 +12,7 @@
 
 #include "base/memory_file.h"
 #include "base/own_descriptors.h"
+#include "base/system_call.h"
 
 namespace weft::device {
 
@@ -23,7 +24,7 @@ FileMemory::~FileMemory() {
 // calls, because a library that replaces fcntl(2) does not know the descriptor.
 int FileMemory::map(int file, std::uint64_t offset_bytes, std::size_t length_bytes,
                     std::uint64_t whole_bytes) {
-  const long seals = ::syscall(SYS_fcntl, file, F_GET_SEALS, 0);
+  const long seals = system_call(SYS_fcntl, file, F_GET_SEALS, 0);
   if (seals < 0) return errno == EBADF ? EBADF : EOPNOTSUPP;
   if ((seals & F_SEAL_SHRINK) == 0) return EOPNOTSUPP;
   struct stat status {};
@@ -70,7 +71,8 @@ bool FileMemory::open(int process, const FileName& name, std::size_t length_byte
   // The name is the other process's word, and may lead to anything: a terminal must not become that
   // of this process.
   constexpr int flags = O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
-  const sys::Descriptor file(static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path.data(), flags)));
+  const sys::Descriptor file(
+      static_cast<int>(system_call(SYS_openat, AT_FDCWD, path.data(), flags)));
   struct stat status {};
   if (!file.valid() || fstat(file.get(), &status) != 0 || !has_ordinary_pages(status)) return false;
   if (map(file.get(), name.offset_bytes, length_bytes, whole_bytes) != 0) return false;

@@ -19,6 +19,7 @@
 
 #include "base/log.h"
 #include "base/own_descriptors.h"
+#include "base/system_call.h"
 
 namespace weft::device {
 
@@ -43,7 +44,7 @@ struct Failure {
 // the C library does not see them.
 void raw_close(int descriptor) {
   own_descriptors::remove(descriptor);
-  ::syscall(SYS_close, descriptor);
+  system_call(SYS_close, descriptor);
 }
 
 std::string message(int error) {
@@ -52,7 +53,7 @@ std::string message(int error) {
 
 std::optional<mode_t> file_type(int descriptor) {
   struct statx status {};
-  if (::syscall(SYS_statx, descriptor, "", AT_EMPTY_PATH, STATX_TYPE, &status) != 0) return {};
+  if (system_call(SYS_statx, descriptor, "", AT_EMPTY_PATH, STATX_TYPE, &status) != 0) return {};
   return status.stx_mode & S_IFMT;
 }
 
@@ -60,10 +61,10 @@ std::optional<mode_t> file_type(int descriptor) {
 // without locks counts as busy, because other writers cannot be detected.
 Result<Opened, Failure> lock_and_empty(Opened file, mode_t type) {
   if (type == S_IFCHR) return file;  // /dev/null and terminals may have several writers
-  if (::syscall(SYS_flock, file.descriptor, LOCK_EX | LOCK_NB) != 0) {
+  if (system_call(SYS_flock, file.descriptor, LOCK_EX | LOCK_NB) != 0) {
     return Failure{Cause::busy, errno};
   }
-  if (file.regular && ::syscall(SYS_ftruncate, file.descriptor, 0L) != 0) {
+  if (file.regular && system_call(SYS_ftruncate, file.descriptor, 0L) != 0) {
     return Failure{Cause::error, errno};
   }
   return file;
@@ -72,13 +73,13 @@ Result<Opened, Failure> lock_and_empty(Opened file, mode_t type) {
 // With O_NONBLOCK, opening a FIFO without a reader fails instead of blocking the program.
 Result<Opened, Failure> open_locked(const std::string& path) {
   constexpr int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
-  const long descriptor = ::syscall(SYS_openat, AT_FDCWD, path.c_str(), flags, 0644);
+  const long descriptor = system_call(SYS_openat, AT_FDCWD, path.c_str(), flags, 0644);
   if (descriptor < 0) return Failure{Cause::error, errno};
   Opened file{own_descriptors::moved_high(static_cast<int>(descriptor))};
   own_descriptors::add(file.descriptor);
   // From here on writes block: a slow reader of a FIFO delays the program instead of losing
   // packets.
-  ::syscall(SYS_fcntl, file.descriptor, F_SETFL, 0L);
+  system_call(SYS_fcntl, file.descriptor, F_SETFL, 0L);
   const auto type = file_type(file.descriptor);
   file.regular = type == S_IFREG;
   auto result = lock_and_empty(file, type.value_or(0));
@@ -158,7 +159,7 @@ Written write_all(int descriptor, std::span<iovec> vectors) {
   Written total;
   while (!vectors.empty()) {
     const auto count = std::min<std::size_t>(vectors.size(), IOV_MAX);
-    const long bytes = ::syscall(SYS_writev, descriptor, vectors.data(), count);
+    const long bytes = system_call(SYS_writev, descriptor, vectors.data(), count);
     if (bytes < 0 && errno == EINTR) continue;
     if (bytes <= 0) return {total.bytes, bytes < 0 ? errno : ENOSPC};
     total.bytes += bytes;
@@ -175,7 +176,7 @@ Result<std::unique_ptr<CaptureWriter>, std::string> CaptureWriter::open(const st
   if (!file && file.error().cause == Cause::busy) {
     // Another process may write this file (see lock_and_empty()), so this one has a file of its
     // own.
-    used = fmt::format("{}.{}", path, ::syscall(SYS_getpid));
+    used = fmt::format("{}.{}", path, system_call(SYS_getpid));
     file = open_locked(used);
   }
   if (!file) {
@@ -229,7 +230,7 @@ std::string CaptureWriter::write_file(std::span<iovec> vectors) {
     written_ += result.bytes;
     return {};
   }
-  if (regular_) ::syscall(SYS_ftruncate, descriptor_, written_);
+  if (regular_) system_call(SYS_ftruncate, descriptor_, written_);
   return fmt::format("the capture {} ends here: {}; what it holds can be read", path_,
                      message(result.error));
 }

@@ -19,6 +19,7 @@
 #include "base/fault_handler.h"
 #include "base/guarded_memory.h"
 #include "base/own_descriptors.h"
+#include "base/system_call.h"
 
 namespace weft::device {
 namespace {
@@ -52,7 +53,7 @@ std::string host_name() {
 }
 
 long thread_id() {
-  static thread_local const long id = ::syscall(SYS_gettid);
+  static thread_local const long id = system_call(SYS_gettid);
   return id;
 }
 
