@@ -1,9 +1,12 @@
 #include "interpose/idle_threads.h"
 
 #include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <system_error>
 
 #include "base/thread.h"
+#include "base/wake_flag.h"
 #include "weft/error.hpp"
 
 namespace weft::interpose {
@@ -31,46 +34,55 @@ void forget_idle_threads() {
   current = nullptr;
 }
 
-void IdleThreads::start(Work work) {
-  const std::lock_guard lock(mutex_);
-  // Each work that waits needs an idle thread of its own, because work may block without limit.
-  waiting_.push_back(work);
-  if (waiting_.size() <= idle_) {
-    changed_.notify_one();
-    return;
-  }
-  try {
-    create();
-  } catch (const Error&) {
-    waiting_.pop_back();
-    throw;
-  }
+// Each thread sleeps for itself. A condition variable that several threads share may lose a wake-up
+// in the C library before version 2.41 (its bug 25847), and work that nobody begins would keep the
+// program waiting for ever.
+struct IdleThreads::Sleeper {
+  WakeFlag has_work;
+  Work work;  // once the flag is set
+};
+
+// A thread that becomes idle must not fail for want of memory.
+IdleThreads::IdleThreads() {
+  idle_.reserve(max_idle);
 }
 
-// With mutex_ held. The new thread counts as idle until it has taken its work.
-void IdleThreads::create() {
+// The thread that has been idle for the shortest time gets the work: its memory is in the cache.
+void IdleThreads::start(Work work) {
+  Sleeper* chosen = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      chosen = idle_.back();
+      idle_.pop_back();
+    }
+  }
+  if (!chosen) return create(work);
+  chosen->work = work;
+  chosen->has_work.set();
+}
+
+void IdleThreads::create(Work work) {
   try {
-    Thread([this] { run(); }).detach();
+    Thread([this, work] { run(work); }).detach();
   } catch (const std::system_error& failure) {
     throw Error(failure.code().value(), "no thread for a socket");
   }
-  ++idle_;
 }
 
-void IdleThreads::run() {
-  std::unique_lock lock(mutex_);
+void IdleThreads::run(Work work) {
+  constexpr std::chrono::hours long_time{1};
+  Sleeper self;
   while (true) {
-    changed_.wait(lock, [this] { return !waiting_.empty(); });
-    // idle_ counts the threads that can take work: create() has counted a new thread already, so
-    // each thread subtracts itself here, with the lock held.
-    const Work work = waiting_.front();
-    waiting_.pop_front();
-    --idle_;
-    lock.unlock();
     work.run(work.argument);
-    lock.lock();
-    if (idle_ >= max_idle) return;
-    ++idle_;
+    {
+      const std::lock_guard lock(mutex_);
+      if (idle_.size() >= max_idle) return;
+      idle_.push_back(&self);
+    }
+    while (!self.has_work.sleep(long_time)) {
+    }
+    work = self.work;
   }
 }
 

@@ -2,10 +2,8 @@
 // when they are done, because to create a thread costs more than most of that work.
 #pragma once
 
-#include <condition_variable>
-#include <cstddef>
-#include <deque>
 #include <mutex>
+#include <vector>
 
 namespace weft::interpose {
 
@@ -17,18 +15,21 @@ class IdleThreads {
     void* argument = nullptr;
   };
 
+  IdleThreads();
   // Runs the work in an idle thread, or in a new one if there is none. All signals are blocked
   // there: the program's handlers must run in threads of the program. Throws Error.
   void start(Work work);
 
  private:
-  void create();
-  void run();
+  struct Sleeper;
+
+  void create(Work work);
+  // Runs `work`, and what comes after it. Returns when enough other threads are idle.
+  void run(Work work);
 
   std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Work> waiting_;  // at most as many as there are idle threads
-  std::size_t idle_ = 0;
+  // Each in a thread that has nothing to do, on the stack of that thread.
+  std::vector<Sleeper*> idle_;
 };
 
 // The threads of this process.

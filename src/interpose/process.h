@@ -27,13 +27,14 @@ void print_notice(const std::string& sentence);
 void start_thread(void (*run)(void*), void* argument);
 template <typename Call>
 void start_thread(Call call) {
-  auto* const kept = new Call(std::move(call));
+  auto kept = std::make_unique<Call>(std::move(call));
   start_thread(
       [](void* argument) {
         const std::unique_ptr<Call> owned(static_cast<Call*>(argument));
         (*owned)();
       },
-      kept);
+      kept.get());
+  (void)kept.release();  // the thread owns it
 }
 
 // Delays the end of the process while it exists, for some seconds at most.
