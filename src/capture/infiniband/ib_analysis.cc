@@ -181,7 +181,7 @@ void IbAnalysis::finish() {
 // What is missing may be a packet of which the header was cut.
 void IbAnalysis::finish(Connected& connected) {
   IbConnection& connection = connected.connection;
-  release_suspects(connected, false);
+  release_restart(connected, false);
   for (const FlowKey& key : connected.flows) {
     const auto flow = flows_.find(key);
     if (flow == flows_.end() || flow->second.connection != &connection) continue;

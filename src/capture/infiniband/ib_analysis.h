@@ -62,7 +62,7 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
     std::unique_ptr<IbEvidence> evidence = std::make_unique<IbEvidence>();
     PathWatch path{};
   };
-  struct Suspect {
+  struct HeldPacket {
     FlowKey key;
     PacketPath path;
     HeldIbSegment segment;
@@ -73,7 +73,7 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
     IbConnection connection;
     std::vector<FlowKey> flows{};  // current and former directions of this connection
     // Packets that may belong to another connection with the same queue pair numbers.
-    std::vector<Suspect> suspects{};
+    std::vector<HeldPacket> of_restart{};
   };
   // A connection of which only one direction is known, and the sender of that direction.
   struct Unpaired {
@@ -121,7 +121,7 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
   // queue pair numbers may have begun.
   bool restarts(const FlowKey& key, const PacketPath& path, const IbSegment& segment, Flow& flow);
   // Processes the packets that have waited, as those of another connection or of this one.
-  void release_suspects(Connected& connected, bool another);
+  void release_restart(Connected& connected, bool another);
   void begin_again(const Connected& connected);
   // Begins a connection for a flow that has none. Returns false if a later packet may show that it
   // belongs to another flow.

@@ -111,28 +111,28 @@ void IbAnalysis::on_connected(const FlowKey& key, const PacketPath& path,
 
 bool IbAnalysis::restarts(const FlowKey& key, const PacketPath& path, const IbSegment& segment,
                           Flow& flow) {
-  constexpr std::size_t most_suspects = 64;
+  constexpr std::size_t most_held = 64;
   Connected& connected = *connections_.find(flow.connection->connection().id);
   const auto verdict = flow.connection->restart(flow.side, segment);
-  if (verdict == IbConnection::Restart::perhaps && connected.suspects.size() < most_suspects) {
+  if (verdict == IbConnection::Restart::perhaps && connected.of_restart.size() < most_held) {
     HeldIbSegment held(segment);
     if (shared_.budget.take(held.bytes())) {
-      connected.suspects.push_back({key, path, std::move(held)});
+      connected.of_restart.push_back({key, path, std::move(held)});
       return true;
     }
   }
   const bool another = verdict == IbConnection::Restart::yes;
-  release_suspects(connected, another);
+  release_restart(connected, another);
   if (another) on_connected(key, path, segment);
   return another;
 }
 
-void IbAnalysis::release_suspects(Connected& connected, bool another) {
+void IbAnalysis::release_restart(Connected& connected, bool another) {
   connected.connection.end_restart();
-  if (connected.suspects.empty() && !another) return;
-  const std::vector<Suspect> waiting = std::exchange(connected.suspects, {});
+  if (connected.of_restart.empty() && !another) return;
+  const std::vector<HeldPacket> waiting = std::exchange(connected.of_restart, {});
   if (another) begin_again(connected);
-  for (const Suspect& one : waiting) {
+  for (const HeldPacket& one : waiting) {
     shared_.budget.give_back(one.segment.bytes());
     if (another) {
       on_connected(one.key, one.path, one.segment.get());
