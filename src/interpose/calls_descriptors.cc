@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdarg>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <string>
 
@@ -150,6 +152,13 @@ int close_all(unsigned first, unsigned last) {
   return 0;
 }
 
+// The program closes the number.
+void end_entry(int fd) {
+  note_end_of_kernel_connection(fd);
+  forget(fd);
+  forget_set(fd);
+}
+
 // A descriptor of Weft's must not become one of the program's. The child of vfork(2) has copies of
 // its own, which end with execve(2). False with EBUSY.
 bool may_replace(int fd) {
@@ -167,9 +176,7 @@ bool may_replace(int fd) {
 // Programs that close each number in turn get EBADF for what is Weft's, as for what is not open.
 WEFT_INTERPOSED int close(int fd) {
   if (own_descriptors::owns(fd)) return fail_with(EBADF);
-  note_end_of_kernel_connection(fd);
-  forget(fd);
-  forget_set(fd);
+  end_entry(fd);
   return next::close(fd);
 }
 
@@ -301,6 +308,15 @@ WEFT_INTERPOSED FILE* fdopen(int fd, const char* mode) {
 }
 
 WEFT_INTERPOSED int vdprintf(int fd, const char* format, va_list arguments) {
+// The C library closes the descriptor by an internal function, too.
+WEFT_INTERPOSED int fclose(FILE* file) {
+  const int kept = errno;
+  const int fd = fileno(file);  // -1 with errno if it has none
+  errno = kept;
+  end_entry(fd);
+  return next::fclose(file);
+}
+
   return relay_for_kernel(fd) ? next::vdprintf(fd, format, arguments) : -1;
 }
 

@@ -309,7 +309,12 @@ WEFT_INTERPOSED int socket(int family, int type, int protocol) {
   const int kind = type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC);
   const bool ours = (family == AF_INET || family == AF_INET6) && kind == SOCK_STREAM &&
                     (protocol == 0 || protocol == IPPROTO_TCP);
-  if (!ours) return next::socket(family, type, protocol);
+  if (!ours) {
+    const int made = next::socket(family, type, protocol);
+    // The C library may have closed an earlier socket of that number by an internal function.
+    if (made >= 0) forget(made);
+    return made;
+  }
   return guarded([&] {
     int visible = -1;
     auto made = Socket::create(family, type, protocol, visible);

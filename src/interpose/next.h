@@ -87,6 +87,7 @@ inline constinit Function<int(int, int, int)> dup3{"dup3"};
 inline constinit Function<int(int, int, void*)> fcntl{"fcntl64"};
 inline constinit Function<int(int, unsigned long, void*)> ioctl{"ioctl"};
 inline constinit Function<FILE*(int, const char*)> fdopen{"fdopen"};
+inline constinit Function<int(FILE*)> fclose{"fclose"};
 inline constinit Function<int(int, const char*, va_list)> vdprintf{"vdprintf"};
 inline constinit Function<int(int, int, int, epoll_event*)> epoll_ctl{"epoll_ctl"};
 inline constinit Function<int(int, fd_set*, fd_set*, fd_set*, timeval*)> select{"select"};

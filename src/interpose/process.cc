@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -57,15 +58,19 @@ void close_now(stream::Stream& stream, bool at_once) {
 }
 
 // Closes what the program has left open, so that its peers get all bytes, as with TCP. Closing the
+// What the C library's files still hold at the end of the process. exit(3) writes it, and so it has
+// to be written before the program's end of a relayed connection is closed. _exit(2) drops it: in a
+// child of fork(2) it is a copy of what the parent writes.
+enum class Stdio : std::uint8_t { is_written, is_dropped };
+
 // program's end of a relayed connection lets its relay finish.
-void close_all() {
+void close_all(Stdio stdio) {
   if (!owns_table()) return;
   lock_table();
   const auto left = all_sockets();
   const auto relayed = relayed_descriptors();
   unlock_table();
-  // stdio may hold bytes for a relayed connection. They have to be written before it is closed.
-  if (!relayed.empty()) std::fflush(nullptr);
+  if (!relayed.empty() && stdio == Stdio::is_written) std::fflush(nullptr);
   for (const int fd : relayed) next::close(fd);
   for (const auto& socket : left) {
     if (socket->phase() == Socket::Phase::connected) close_in_background(socket->stream(), false);
@@ -77,7 +82,7 @@ void close_all() {
 }
 
 [[gnu::destructor]] void at_exit() {
-  close_all();
+  close_all(Stdio::is_written);
 }
 
 // --- fork(2) -------------------------------------------------------------------------------------
@@ -205,8 +210,9 @@ void close_in_background(std::shared_ptr<stream::Stream> stream, bool at_once) {
 
 // _exit(2) runs no destructor, but the peers must get all bytes as well.
 WEFT_INTERPOSED __attribute__((noreturn)) void _exit(int status) {
-  weft::interpose::close_all();
-  weft::interpose::next::exit_at_once(status);
+  using namespace weft::interpose;
+  close_all(Stdio::is_dropped);
+  next::exit_at_once(status);
   __builtin_unreachable();
 }
 

@@ -1,6 +1,8 @@
 // Duplicated descriptors, signals, other processes and stdio.
 #include <sys/syscall.h>
 
+#include <sys/un.h>
+
 #include "interop/socket_calls.h"
 
 namespace {
@@ -388,19 +390,29 @@ void files() {
   tell("fclose", receive_text(pair.here));
 }
 
-// The C library closes the descriptor of a file itself. Nothing that happens afterwards finds the
-// connection at that number: not the next file of the program, and none that is opened for it while
-// its next connection is made.
+// The C library closes the descriptor of a file itself. What has that number afterwards is not the
+// connection, whether the program opens it or it is opened to make another connection.
 void closing_by_a_file() {
   sockaddr_in address{};
   const int listener = listen_anywhere(address);
   const int next = socket(AF_INET, SOCK_STREAM, 0);
   {
     Pair pair;
+    const int lower = dup(pair.here);  // the number of the listener that Pair has closed
     std::FILE* const file = fdopen(pair.there, "r+");
     std::fputs("from a file", file);
     std::fclose(file);
+    const int other = socket(AF_UNIX, SOCK_DGRAM, 0);
+    tell("has the number of the file", other == pair.there);
     pair.there = -1;
+    sockaddr_un name{.sun_family = AF_UNIX, .sun_path{}};
+    const socklen_t no_path = sizeof name.sun_family;  // the kernel chooses a name, unix(7)
+    tell("bind of another kind",
+         error_or(bind(other, reinterpret_cast<sockaddr*>(&name), no_path)));
+    socklen_t bytes = sizeof name;
+    getsockname(other, reinterpret_cast<sockaddr*>(&name), &bytes);
+    tell("its family", name.sun_family == AF_UNIX);
+    for (const int fd : {lower, other}) close(fd);
     tell("fputs before the end", receive_text(pair.here));
     tell("end by fclose", receive_text(pair.here));
   }
@@ -409,6 +421,19 @@ void closing_by_a_file() {
   say(next, "afterwards");
   tell("the next connection", receive_text(there));
   for (const int fd : {next, there, listener}) close(fd);
+}
+
+// A child that ends by _exit(2) does not write what stdio has kept for the parent.
+void ends_without_stdio() {
+  Pair pair;
+  std::printf("written once\n");
+  const pid_t child = fork();
+  if (child == 0) {
+    say(pair.there, "from the child");
+    _exit(0);
+  }
+  waitpid(child, nullptr, 0);
+  tell("of a child that ends at once", receive_text(pair.here));
 }
 
 }  // namespace
@@ -424,6 +449,7 @@ void share_sockets() {
   forks_with_a_known_end();
   files();
   closing_by_a_file();
+  ends_without_stdio();
   standard_output();
   passing();
   passing_while_connecting();
