@@ -25,17 +25,18 @@ enum class Moves : std::uint8_t { in, out };
 // Calls `ours` if the descriptor is a stream, else `next`.
 template <Moves moves, typename Ours, typename Next>
 ssize_t stream_or_kernel(int fd, const Ours& ours, const Next& next) {
-  const auto socket = find_stream(fd);
-  if (!socket) {
-    if constexpr (moves == Moves::in) {
+  {
+    const InCall work;
+    if (const auto socket = find_stream(fd)) {
+      const ssize_t done = guarded([&] { return static_cast<ssize_t>(ours(*socket)); });
+      if (done != call_kernel) return done;
+    } else if constexpr (moves == Moves::in) {
       let_key_go(fd);
     } else {
       note_key_goes(fd);
     }
-    return next();
   }
-  const ssize_t done = guarded([&] { return static_cast<ssize_t>(ours(*socket)); });
-  return done == call_kernel ? next() : done;
+  return next();
 }
 
 // A stream carries neither an address nor control messages.

@@ -154,6 +154,7 @@ int close_all(unsigned first, unsigned last) {
 
 // The program closes the number.
 void end_entry(int fd) {
+  const InCall work;
   note_end_of_kernel_connection(fd);
   forget(fd);
   forget_set(fd);
@@ -279,6 +280,7 @@ int change_in_kernel(int epoll, int operation, int fd, epoll_event* event) {
 
 // An epoll set that is in another one, or whose socket is in a second one, is the kernel's.
 WEFT_INTERPOSED int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) {
+  const InCall work;
   const bool changes = operation != EPOLL_CTL_DEL && event;
   if (changes && (event->events & (EPOLLIN | EPOLLRDNORM))) let_key_go(fd);
   if (changes && (event->events & EPOLLRDHUP)) {
@@ -307,7 +309,6 @@ WEFT_INTERPOSED FILE* fdopen(int fd, const char* mode) {
   return relay_for_kernel(fd) ? next::fdopen(fd, mode) : nullptr;
 }
 
-WEFT_INTERPOSED int vdprintf(int fd, const char* format, va_list arguments) {
 // The C library closes the descriptor by an internal function, too.
 WEFT_INTERPOSED int fclose(FILE* file) {
   const int kept = errno;
@@ -317,6 +318,7 @@ WEFT_INTERPOSED int fclose(FILE* file) {
   return next::fclose(file);
 }
 
+WEFT_INTERPOSED int vdprintf(int fd, const char* format, va_list arguments) {
   return relay_for_kernel(fd) ? next::vdprintf(fd, format, arguments) : -1;
 }
 

@@ -142,7 +142,8 @@ void pass_sockets() {
   }
 }
 
-// Calls `execute` with the environment that the program is to have.
+// Calls `execute` with the environment that the program is to have. The other program gets the
+// thread's mask of signals, which is the program's own while this thread is Waiting.
 template <typename Execute>
 int with_environment(Environment given, Execute execute) {
   (void)guarded([] {
@@ -234,8 +235,10 @@ std::vector<char*> collect(const char* first, va_list& others) {
 }  // namespace
 
 WEFT_INTERPOSED int execve(const char* path, char* const arguments[], char* const environment[]) {
-  return with_environment(environment,
-                          [&](Environment used) { return next::execve(path, arguments, used); });
+  return with_environment(environment, [&](Environment used) {
+    const Waiting handlers_run;
+    return next::execve(path, arguments, used);
+  });
 }
 
 WEFT_INTERPOSED int execv(const char* path, char* const arguments[]) {
@@ -243,8 +246,10 @@ WEFT_INTERPOSED int execv(const char* path, char* const arguments[]) {
 }
 
 WEFT_INTERPOSED int execvpe(const char* file, char* const arguments[], char* const environment[]) {
-  return with_environment(environment,
-                          [&](Environment used) { return next::execvpe(file, arguments, used); });
+  return with_environment(environment, [&](Environment used) {
+    const Waiting handlers_run;
+    return next::execvpe(file, arguments, used);
+  });
 }
 
 WEFT_INTERPOSED int execvp(const char* file, char* const arguments[]) {
@@ -252,8 +257,10 @@ WEFT_INTERPOSED int execvp(const char* file, char* const arguments[]) {
 }
 
 WEFT_INTERPOSED int fexecve(int fd, char* const arguments[], char* const environment[]) {
-  return with_environment(environment,
-                          [&](Environment used) { return next::fexecve(fd, arguments, used); });
+  return with_environment(environment, [&](Environment used) {
+    const Waiting handlers_run;
+    return next::fexecve(fd, arguments, used);
+  });
 }
 
 WEFT_INTERPOSED int execl(const char* path, const char* first, ...) {
@@ -289,6 +296,7 @@ WEFT_INTERPOSED int posix_spawn(pid_t* child, const char* path,
                                 const posix_spawnattr_t* attributes, char* const arguments[],
                                 char* const environment[]) {
   return spawn(actions, environment, [&](Environment used) {
+    const Waiting handlers_run;
     return next::posix_spawn(child, path, actions, attributes, arguments, used);
   });
 }
@@ -298,6 +306,7 @@ WEFT_INTERPOSED int posix_spawnp(pid_t* child, const char* file,
                                  const posix_spawnattr_t* attributes, char* const arguments[],
                                  char* const environment[]) {
   return spawn(actions, environment, [&](Environment used) {
+    const Waiting handlers_run;
     return next::posix_spawnp(child, file, actions, attributes, arguments, used);
   });
 }

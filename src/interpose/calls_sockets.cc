@@ -191,6 +191,8 @@ int accept_from(Socket& listener, sockaddr* address, socklen_t* bytes, int type)
       if (error == ENOBUFS && !listener.nonblocking()) {
         // Many clients have come at once without a request. The kernel's queue stays readable, so
         // there is nothing to wait for but time: some of them make room soon.
+        const Waiting wait;
+        if (wait.ends_receiving()) return fail_with(EINTR);
         std::this_thread::sleep_for(pause_without_room);
         continue;
       }
@@ -213,6 +215,13 @@ void remove_call(int kernel, UnfinishedClients& unfinished) {
   }
 }
 
+// accept4(2), which waits where the program has not made the socket non-blocking.
+int accept_or_wait(int kernel) {
+  const Waiting wait;
+  if (wait.ends_receiving()) return fail_with(EINTR);
+  return next::accept4(kernel, nullptr, nullptr, SOCK_CLOEXEC);
+}
+
 // The next client of a socket without an AcceptQueue. Returns nothing, with errno, on an error or
 // where none is there. While clients have not finished their requests, this waits for them and for
 // the socket at once. Another process may then be the one to accept the socket's client, so that
@@ -233,7 +242,7 @@ std::optional<AcceptedClient> accept_inherited(int kernel, const InheritedOption
     if (waited == UnfinishedClients::Waited::interrupted) return std::nullopt;
     if (waited == UnfinishedClients::Waited::client) continue;
     if (waits) unfinished.watch(kernel);
-    Descriptor connection(next::accept4(kernel, nullptr, nullptr, SOCK_CLOEXEC));
+    Descriptor connection(accept_or_wait(kernel));
     if (!connection.valid() && errno == EAGAIN && waits && was_disturbed(kernel)) continue;
     if (!connection.valid()) return std::nullopt;
     connection = move_high(std::move(connection));

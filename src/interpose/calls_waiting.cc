@@ -9,6 +9,7 @@
 #include <sys/epoll.h>
 #include <sys/select.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <optional>
@@ -19,6 +20,7 @@
 #include "interpose/kernel_connection.h"
 #include "interpose/late_bells.h"
 #include "interpose/next.h"
+#include "interpose/program_signals.h"
 #include "interpose/stream_set.h"
 #include "interpose/table.h"
 #include "stream/stream_thread.h"
@@ -57,11 +59,34 @@ class WaitLimit {
   timespec left_{};
 };
 
-// Calls `lead` if this thread leads, else `kernel`, which waits as the C library does.
+// Waits by `kernel` as the C library does.
+template <typename Kernel>
+int wait_in_kernel(const sigset_t* mask, const Kernel& kernel) {
+  const Waiting wait(mask);
+  return wait.ends_polling() ? fail_with(EINTR) : kernel();
+}
+
+// Lets handlers run for which signals have come since the call began. Returns whether that ends it.
+bool ends_before_wait(const sigset_t* mask) {
+  if (!InCall::holds_signals()) return false;
+  const Waiting wait(mask);
+  return wait.ends_polling();
+}
+
+// Calls `lead` if this thread leads, else `kernel`. A thread that leads holds signals back. One
+// that comes while it sleeps ends its sleep, and so the call.
 template <typename Lead, typename Kernel>
-int wait_by(StreamThread& attending, const Lead& lead, const Kernel& kernel) {
+int wait_by(StreamThread& attending, const sigset_t* mask, const Lead& lead, const Kernel& kernel) {
+  const InCall work;
+  if (ends_before_wait(mask)) return fail_with(EINTR);
   const weft::WaitLeader::Waiter waiter(attending.wait_leader());
-  return waiter.leads() ? guarded(lead) : kernel();
+  if (!waiter.leads()) return wait_in_kernel(mask, kernel);
+  const sigset_t own = mask ? *mask : program_mask();
+  const int found = guarded([&] { return lead(&own); });
+  const int error = errno;
+  if (mask && InCall::holds_signals()) const Waiting handlers_run(mask);
+  errno = error;
+  return found;
 }
 
 // Null if this process has no streams, and in a child of vfork(2).
@@ -75,6 +100,7 @@ StreamThread* stream_thread() {
 // the thread is not guarded: that is an exception which must go on.
 int wait_set(StreamSet& set, epoll_event* events, int most, WaitLimit& until,
              const sigset_t* mask) {
+  const InCall work;
   const auto look = [&](bool asks) {
     return guarded([&] {
       const int found = asks ? set.ask_kernel(events, most, mask) : 0;
@@ -90,13 +116,16 @@ int wait_set(StreamSet& set, epoll_event* events, int most, WaitLimit& until,
   drop_late_bells();
   while (true) {
     pollfd entry{set.epoll(), POLLIN, 0};
-    const auto lead = [&] { return attending->lead({&entry, 1}, until.left(), mask); };
+    const auto lead = [&](const sigset_t* used) {
+      return attending->lead({&entry, 1}, until.left(), used);
+    };
     const auto poll = [&] { return next::ppoll(&entry, 1, until.left(), mask); };
+    const auto wait = [&] {
+      return attending ? wait_by(*attending, mask, lead, poll) : wait_in_kernel(mask, poll);
+    };
     {
       const StreamSet::Sleep sleep(set);
-      if (sleep.may_sleep() && (attending ? wait_by(*attending, lead, poll) : poll()) < 0) {
-        return -1;
-      }
+      if (sleep.may_sleep() && wait() < 0) return -1;
     }
     drop_late_bells();
     // Another thread may have taken the events first, or it was a late bell: then wait again.
@@ -117,21 +146,22 @@ int wait_epoll(int epoll, epoll_event* events, int most, WaitLimit until, const 
   if (!attending) return kernel();
   drop_late_bells();
   if (const int found = next::epoll_wait(epoll, events, most, 0)) return found;
-  const auto lead = [&] {
+  const auto lead = [&](const sigset_t* used) {
     while (true) {
       pollfd entry{epoll, POLLIN, 0};
-      if (attending->lead({&entry, 1}, until.left(), mask) < 0) return -1;
+      if (attending->lead({&entry, 1}, until.left(), used) < 0) return -1;
       drop_late_bells();
       // Another thread may have taken the events first, or it was a late bell: then wait again.
       const int found = next::epoll_wait(epoll, events, most, 0);
       if (found != 0 || until.passed()) return found;
     }
   };
-  return wait_by(*attending, lead, kernel);
+  return wait_by(*attending, mask, lead, kernel);
 }
 
 // A descriptor that is waited for by another call than epoll_wait(2), for bytes or not.
 void show_to_kernel(int fd, bool to_read) {
+  const InCall work;
   if (to_read) let_key_go(fd);
   if (is_in_epoll_set(fd)) {
     if (const auto socket = find_stream(fd)) socket->leave_set();
@@ -156,22 +186,23 @@ int wait_poll(pollfd* entries, nfds_t count, WaitLimit until, const sigset_t* ma
     const auto [fd, events, shown] = entries[i];
     show_to_kernel(fd, (events & (POLLIN | POLLRDNORM)) != 0);
     if ((events & POLLRDHUP) == 0) continue;
+    const InCall work;
     if (const auto socket = find_stream(fd)) socket->want_end();
   }
   StreamThread* const attending = until.passed() ? nullptr : stream_thread();
   if (!attending) return kernel();
-  const auto lead = [&] {
+  const auto lead = [&](const sigset_t* used) {
     while (true) {
       drop_late_bells();
       const bool some_late = has_late_bells();
-      const int found = attending->lead({entries, count}, until.left(), mask);
+      const int found = attending->lead({entries, count}, until.left(), used);
       if (found <= 0 || !some_late) return found;
       drop_late_bells();
       const int left = next::poll(entries, count, 0);  // as poll(2) is level-triggered
       if (left != 0 || until.passed()) return left;
     }
   };
-  return wait_by(*attending, lead, kernel);
+  return wait_by(*attending, mask, lead, kernel);
 }
 
 }  // namespace

@@ -97,7 +97,9 @@ bool await_more(Deadline until) {
   constexpr int pause_ms = 2;
   const int left_ms = until.poll_timeout_ms();
   if (left_ms == 0) return false;
-  return next::poll(nullptr, 0, left_ms < 0 ? pause_ms : std::min(left_ms, pause_ms)) == 0;
+  const Waiting wait;
+  return !wait.ends_polling() &&
+         next::poll(nullptr, 0, left_ms < 0 ? pause_ms : std::min(left_ms, pause_ms)) == 0;
 }
 
 // MSG_PEEK with MSG_WAITALL. A peek takes no bytes, so each attempt returns the first ones again.

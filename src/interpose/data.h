@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "interpose/program_signals.h"
 #include "interpose/socket.h"
 #include "weft/error.hpp"
 
@@ -34,10 +35,12 @@ inline int fail_with(int error) {
   return -1;
 }
 
-// Turns exceptions into -1 and errno: none may cross the C ABI. But a thread that is cancelled
-// (pthread_cancel(3)) unwinds its stack by one of its own, which must.
+// Runs the work of a call (InCall). Turns exceptions into -1 and errno: none may cross the C ABI.
+// But a thread that is cancelled (pthread_cancel(3)) unwinds its stack by one of its own, which
+// must.
 template <typename Call>
 auto guarded(const Call& call) -> decltype(call()) {
+  const InCall work;
   try {
     return call();
   } catch (const Error& error) {

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "interpose/program_signals.h"
 #include "interpose/socket.h"
 
 namespace weft::interpose {
@@ -50,6 +51,7 @@ void note_late_bell(const std::weak_ptr<Socket>& socket) {
 // The sockets are called without the lock. One that still lacks its byte is noted again.
 void drop_late_bells() {
   if (!has_late_bells()) return;
+  const InCall work;
   std::vector<std::weak_ptr<Socket>> sockets;
   {
     const std::lock_guard lock(late().mutex);

@@ -18,6 +18,7 @@
 #include "interpose/idle_threads.h"
 #include "interpose/late_bells.h"
 #include "interpose/process.h"
+#include "interpose/program_signals.h"
 #include "interpose/shared_listener.h"
 #include "interpose/socket.h"
 #include "interpose/table.h"
@@ -57,12 +58,12 @@ void close_now(stream::Stream& stream, bool at_once) {
   stream.close(at_once ? Deadline::now() : Deadline(stream.options().linger));
 }
 
-// Closes what the program has left open, so that its peers get all bytes, as with TCP. Closing the
 // What the C library's files still hold at the end of the process. exit(3) writes it, and so it has
 // to be written before the program's end of a relayed connection is closed. _exit(2) drops it: in a
 // child of fork(2) it is a copy of what the parent writes.
 enum class Stdio : std::uint8_t { is_written, is_dropped };
 
+// Closes what the program has left open, so that its peers get all bytes, as with TCP. Closing the
 // program's end of a relayed connection lets its relay finish.
 void close_all(Stdio stdio) {
   if (!owns_table()) return;
@@ -91,6 +92,7 @@ void close_all(Stdio stdio) {
 // parent. The child gets the kernel socket of each listener. The table stays locked until both
 // handlers after fork(2) have run.
 void before_fork() {
+  hold_signals_before_fork();
   lock_table();
   StreamSet::leave_every_set();
   for (const auto& socket : all_sockets()) socket->prepare_fork();
@@ -106,6 +108,7 @@ void after_fork_in_parent() {
   Destinations::instance().after_fork();
   accept_thread_after_fork_in_parent();
   unlock_table();
+  release_signals_in_parent();
 }
 
 void after_fork_in_child() {
@@ -121,6 +124,7 @@ void after_fork_in_child() {
   for (const auto& [fd, socket] : take_listeners()) socket->replace_with_kernel_socket(fd);
   for (const auto& socket : sockets) socket->abandon_in_child();
   unlock_table();
+  release_signals_in_child();
 }
 
 bool is_set(const char* variable) {

@@ -1,3 +1,4 @@
+#include "interpose/program_signals.h"
 #include "interpose/table.h"
 
 #include <sys/syscall.h>
@@ -55,6 +56,7 @@ pid_t this_process() {
 
 std::shared_ptr<Socket> find(int fd) {
   if (!may_be_socket(fd)) return nullptr;
+  const InCall work;
   const std::lock_guard lock(table().mutex);
   const auto found = table().sockets.find(fd);
   return found == table().sockets.end() ? nullptr : found->second;
@@ -73,6 +75,7 @@ bool is_in_epoll_set(int fd) {
 
 // With the lock, so that the number is not another file's meanwhile.
 void note_epoll_set(int fd, const Socket& socket) {
+  const InCall work;
   const std::lock_guard lock(table().mutex);
   const auto found = table().sockets.find(fd);
   if (found != table().sockets.end() && found->second.get() == &socket) {
@@ -83,6 +86,7 @@ void note_epoll_set(int fd, const Socket& socket) {
 // The number may still stand for a socket that the kernel has closed already, as the target of
 // dup2(2) does, so the old entry is removed first.
 void put(int fd, std::shared_ptr<Socket> socket) {
+  const InCall work;
   forget(fd);
   socket->add_descriptor();
   const std::lock_guard lock(table().mutex);
@@ -93,6 +97,7 @@ void put(int fd, std::shared_ptr<Socket> socket) {
 
 void forget(int fd) {
   if (!may_be_socket(fd) || !owns_table()) return;
+  const InCall work;
   std::shared_ptr<Socket> socket;
   {
     const std::lock_guard lock(table().mutex);
@@ -107,6 +112,7 @@ void forget(int fd) {
 }
 
 void forget_range(unsigned first, unsigned last) {
+  const InCall work;
   // The numbers are collected first, because forget() takes the lock itself and changes the map.
   std::vector<int> ours;
   {
@@ -120,6 +126,7 @@ void forget_range(unsigned first, unsigned last) {
 }
 
 void forget_set(int fd) {
+  const InCall work;
   StreamSet* const set = StreamSet::of(fd);
   if (set && owns_table()) set->leave_all(true);
 }

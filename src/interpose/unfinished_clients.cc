@@ -12,6 +12,7 @@
 
 #include "interpose/address.h"
 #include "interpose/process.h"
+#include "interpose/program_signals.h"
 #include "weft/error.hpp"
 
 namespace weft::interpose {
@@ -73,6 +74,12 @@ int poll_until(std::vector<pollfd>& waited, UnfinishedClients::Time until) {
   // returns too early, or at the deadline.
   const int most_ms = std::max(0, static_cast<int>(left.count()));
   return next::poll(waited.data(), waited.size(), most_ms);
+}
+
+// In a thread of the program. False if a signal has come.
+bool sleep_until(std::vector<pollfd>& waited, UnfinishedClients::Time until) {
+  const Waiting wait;
+  return !wait.ends_polling() && (poll_until(waited, until) >= 0 || errno != EINTR);
 }
 
 // Makes the listening socket at `address` readable, and waits until a process has accepted this
@@ -168,8 +175,7 @@ UnfinishedClients::Waited UnfinishedClients::wait(int kernel, bool blocks) {
     if (waited.size() == 1) return Waited::kernel;
     ++waiting_;
   }
-  const int ready = poll_until(waited, until);
-  const bool interrupted = ready < 0 && errno == EINTR;
+  const bool interrupted = !sleep_until(waited, until);
   const auto now = Clock::now();
   const std::lock_guard lock(mutex_);
   --waiting_;

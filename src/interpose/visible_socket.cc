@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "interpose/program_signals.h"
 #include "weft/error.hpp"
 
 namespace weft::interpose {
@@ -161,6 +162,8 @@ void VisibleSocket::show_failure() {
 // The thread blocks in recv(2) and not in poll(2), because recv(2) obeys SO_RCVTIMEO. MSG_PEEK
 // leaves the byte there, because unread_ counts it.
 int VisibleSocket::await_readable() const {
+  const Waiting wait;
+  if (wait.ends_receiving()) return EINTR;
   char ignored;
   return next::recv(visible_copy_.get(), &ignored, 1, MSG_PEEK) < 0 ? errno : 0;
 }
@@ -168,6 +171,8 @@ int VisibleSocket::await_readable() const {
 // A relay that has started meanwhile has closed the descriptor.
 int VisibleSocket::await(short events, int timeout_ms) const {
   if (!visible_copy_.valid()) return 0;
+  const Waiting wait;
+  if (wait.ends_polling()) return EINTR;
   pollfd entry{visible_copy_.get(), events, 0};
   const int ready = next::poll(&entry, 1, timeout_ms);
   return ready < 0 ? errno : ready == 0 ? EAGAIN : 0;

@@ -61,6 +61,15 @@ def same_calls_in_each_state(stage):
     prints_the_same(stage, harness.companion("socket_states"), options=("--sockets=always",))
 
 
+@cases.case("sockets.signals")
+def same_signals(stage):
+    """Handlers come within the library's work, and leave it or make calls themselves."""
+    for what in ("jump", "send", "close", "interrupt"):
+        prints_the_same(stage, harness.companion("socket_signals"), what)
+    for after_us in range(1000, 9000, 700):
+        prints_the_same(stage, harness.companion("socket_signals"), "exit", after_us)
+
+
 def copy_by_nc(stage, port, sender_options, receiver_options, **how):
     """nc to nc; the receiver's standard output is the copy."""
     source = random_file(stage, "source", 3_000_001)
