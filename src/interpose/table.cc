@@ -1,5 +1,5 @@
-#include "interpose/program_signals.h"
 #include "interpose/table.h"
+#include "interpose/program_signals.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>
