@@ -409,11 +409,12 @@ class Stream:
 
     async def view(self) -> memoryview:
         """Receives without a copy: see `weft.stream.Stream.view`. An empty view is the end."""
-        return memoryview(await self._retried(lambda: self._stream.view(0)))
+        view: memoryview = await self._retried(lambda: self._stream.view(0))
+        return view
 
     def consume(self, size: int) -> None:
-        """The first `size` bytes of the last `view` are received; all views of it must be
-        released."""
+        """The first `size` bytes of the last `view` are received. BufferError while a part of the
+        view is in use."""
         self._stream.consume(size)
 
     async def _send_all(self, size: int, send: Callable[[int], int]) -> None:

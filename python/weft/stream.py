@@ -7,13 +7,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import enum
 import errno
 import itertools
 import weakref
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Callable, Dict, List, Optional, Union
 
 from . import _library
 from ._handle import Handle
@@ -85,7 +86,9 @@ class Stream:
                 mapped.pop().release()
 
         self._handle = Handle("the stream", free)
+        # The last view, and the memory that it and all views of it have in common.
         self._view: Optional[memoryview] = None
+        self._viewed: Optional[Callable[[], Any]] = None
         self._mapped = mapped
 
     def await_connected(self, timeout: Optional[float] = None) -> None:
@@ -167,7 +170,8 @@ class Stream:
         """Receives without a copy: waits for bytes, and returns those that lie side by side where
         they have arrived; an empty view is the end of the stream. They are returned again until
         `consume`. The view is released then, and by the next `view` and by `close`: using it later
-        raises ValueError. The peer can change these bytes at any time."""
+        raises ValueError. BufferError while a part of the view before is in use. The peer can
+        change these bytes at any time."""
         self._release_view()
         at = ctypes.c_void_p()
         result = _library.retried(lambda ms: c.stream_view(self._handle, ctypes.byref(at), ms),
@@ -175,16 +179,23 @@ class Stream:
         if result == -errno.EAGAIN:
             raise timeout_error("no byte has arrived until the timeout")
         size = check(result)
-        # A call of `close` in another thread frees the bytes, unless it finds the view.
         with self._handle.lock:
             self._handle.check_open()
-            place = (ctypes.c_ubyte * size).from_address(at.value) if at.value and size else b""
+            if not at.value or not size:
+                self._view = memoryview(b"")
+                return self._view
+            place = (ctypes.c_ubyte * size).from_address(at.value)
+            # All views of the bytes keep `place`, which counts as a call in progress: a stream that
+            # is closed is freed with the last of them.
+            self._handle.enter()
+            weakref.finalize(place, self._handle.leave).atexit = False
+            self._viewed = weakref.ref(place)
             self._view = memoryview(place).cast("B").toreadonly()  # type: ignore[arg-type]
             return self._view
 
     def consume(self, size: int) -> None:
-        """The first `size` bytes of the last `view` are received. Raises BufferError while a part
-        of the view is in use."""
+        """The first `size` bytes of the last `view` are received. The view is released. Raises
+        BufferError while a part of the view is in use, as a slice of it is."""
         self._release_view()
         check(c.stream_consume(self._handle, size))
 
@@ -193,6 +204,9 @@ class Stream:
             if self._view is not None:
                 self._view.release()
                 self._view = None
+            if self._viewed is not None and self._viewed() is not None:
+                raise BufferError("a part of the view before is in use: release it first")
+            self._viewed = None
 
     # --- Memory that is sent from, or written to, where it is
 
@@ -330,9 +344,12 @@ class Stream:
     def close(self, linger: float = 5.0) -> bool:
         """Ends the stream and frees it. Returns whether the peer's device has everything that was
         sent; waits for that until the linger time. Calls of other threads that wait fail, with
-        ValueError or an Error. May be called twice."""
+        ValueError or an Error. Parts of a view that are in use stay valid, and keep the memory of
+        the stream. May be called twice."""
         with self._handle.lock:
-            self._release_view()
+            with contextlib.suppress(BufferError):
+                self._release_view()
+            self._view = None
             pointer = self._handle.begin_closing()
         if pointer is None:
             return True

@@ -262,6 +262,18 @@ class Streams(Bounded):
         self.assertEqual(len(await self.soon(passive.view())), 0)
         await asyncio.gather(active.close(), passive.close())
 
+    async def test_a_view_ends_with_its_stream(self):
+        active, passive = await self.pair()
+        await active.send(b"one two")
+        view = await self.soon(passive.view())
+        part = view[4:]
+        with self.assertRaisesRegex(BufferError, "in use"):
+            passive.consume(7)
+        await asyncio.gather(active.close(0), passive.close(0))
+        self.assertEqual(part, b"two")
+        with self.assertRaises(ValueError):
+            bytes(view)
+
     async def test_the_peer_writes_to_a_mapped_buffer(self):
         options = weft.stream.Options(mapped_buffers=1)
         async with await aio.listen_streams("127.0.0.1", options=options) as listener:

@@ -4,7 +4,7 @@ import contextlib
 import threading
 import unittest
 
-from weft import _library
+from hooks import hook
 from weft._handle import Handle
 from weft.connection import Listener as ConnectionListener
 from weft.connection import connect
@@ -12,23 +12,6 @@ from weft.message import Loop
 from weft.stream import EventQueue, Listener, start_connecting
 
 SECONDS = 60
-
-
-@contextlib.contextmanager
-def hook(name, after):
-    """Calls `after` whenever that function of the library has returned, before its caller goes
-    on."""
-    function = getattr(_library.library, "weft_" + name)
-
-    def passed(result, *_):
-        after()
-        return result
-
-    function.errcheck = passed
-    try:
-        yield
-    finally:
-        del function.errcheck
 
 
 class Closing(unittest.TestCase):

@@ -2,10 +2,12 @@
 
 import errno
 import select
+import struct
 import threading
 import unittest
 
 import weft
+from hooks import hook
 from weft.stream import (EventQueue, EventType, Listener, Options, ReceiveFlags, Variant, connect,
                          start_connecting)
 
@@ -71,6 +73,31 @@ class Streams(unittest.TestCase):
             self.passive.view(0.01)
         self.active.finish()
         self.assertEqual(len(self.passive.view(SECONDS)), 0)
+
+    def test_bytes_are_not_consumed_while_a_part_of_their_view_is_in_use(self):
+        self.active.send_all(b"one two", SECONDS)
+        part = self.passive.view(SECONDS)[:3]
+        for attempt in (lambda: self.passive.consume(7), lambda: self.passive.view(SECONDS)):
+            with self.assertRaisesRegex(BufferError, "in use"):
+                attempt()
+        self.assertEqual(part, b"one")
+        part.release()
+        self.passive.consume(4)
+        self.assertEqual(self.passive.view(SECONDS), b"two")
+
+    def test_a_closed_stream_is_freed_with_the_last_view(self):
+        freed = threading.Event()
+        self.active.send_all(b"one two", SECONDS)
+        view = self.passive.view(SECONDS)
+        part, user = view[4:], struct.iter_unpack("B", view)
+        with hook("stream_free", freed.set):
+            self.passive.close(0)
+            self.assertEqual(part, b"two")
+            part.release()
+            self.assertEqual(next(user), (ord("o"),))
+            self.assertFalse(freed.is_set())
+            del user, view
+            self.assertTrue(freed.is_set())
 
     def test_a_descriptor_reports_room(self):
         data = bytes(16 << 20)
