@@ -23,7 +23,7 @@ from . import message as _message
 from . import stream as _stream
 from ._memory import Memory
 from .connection import Access, Buffer, Flags, Outcome, Queue, RemoteBuffer
-from .errors import Error, NotConnected, Timeout, WouldBlock, error_of
+from .errors import Elapsed, Error, NotConnected, WouldBlock, error_of
 from .message import EndedBy, Handlers, Limits, Message, Sent
 
 __all__ = ["Connection", "ConnectionListener", "Link", "LinkListener", "Stream", "StreamListener",
@@ -382,7 +382,7 @@ class Stream:
         while True:
             try:
                 return call()
-            except Timeout:
+            except Elapsed:
                 if futile:
                     await asyncio.sleep(0.001)
             await self._readiness.wait()
@@ -422,7 +422,7 @@ class Stream:
         while done < size:
             try:
                 done += send(done)
-            except Timeout:
+            except Elapsed:
                 await self._room.wait()
 
     async def send(self, data: Any) -> None:
@@ -516,7 +516,7 @@ class StreamListener:
         while True:
             try:
                 return Stream(self._listener.accept(0))
-            except Timeout:
+            except Elapsed:
                 await self._readiness.wait()
 
     async def __aiter__(self) -> AsyncIterator[Stream]:
@@ -642,7 +642,7 @@ class Connection:
                 try:
                     self._connection.await_established(0)
                     break
-                except Timeout:
+                except Elapsed:
                     pass
                 self._establishing = _Readiness(self._connection.establishing_fileno())
                 await self._establishing.wait_once()
@@ -773,7 +773,7 @@ class Connection:
         while True:
             try:
                 return call()
-            except Timeout:
+            except Elapsed:
                 pass
             if readiness is not None:
                 await readiness.wait()
@@ -830,7 +830,7 @@ class ConnectionListener:
         while True:
             try:
                 return Connection(self._listener.next(0))
-            except Timeout:
+            except Elapsed:
                 await self._readiness.wait()
 
     async def accept(self, private_data: bytes = b"") -> Connection:

@@ -11,7 +11,11 @@ class Error(OSError):
 
 
 class Timeout(Error, TimeoutError):
-    """The timeout of a call has passed, or connecting took too long."""
+    """The timeout of a call has passed, connecting took too long, or the peer is silent."""
+
+
+class Elapsed(Timeout):
+    """The timeout of a call has passed, and nothing has failed: the call can be repeated."""
 
 
 class Refused(Error, ConnectionRefusedError):
@@ -39,6 +43,6 @@ def error_of(number: int, text: str) -> Error:
     return _CLASSES.get(number, Error)(number, text)
 
 
-def timeout_error(text: str) -> Timeout:
+def timeout_error(text: str) -> Elapsed:
     """The exception of a call whose timeout has passed."""
-    return Timeout(errno.ETIMEDOUT, text)
+    return Elapsed(errno.ETIMEDOUT, text)

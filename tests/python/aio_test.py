@@ -8,6 +8,7 @@ import sys
 import unittest
 
 import weft
+from hooks import failing
 from weft import aio
 from weft.connection import Access, Flags, Options, Queue
 
@@ -243,6 +244,18 @@ class Streams(Bounded):
             await self.soon(passive.receive(1))
         await asyncio.gather(active.close(0), passive.close(0))
 
+    async def test_a_peer_that_is_silent_for_too_long(self):
+        active, passive = await self.pair()
+        for function, call in (("stream_receive_with", lambda: active.receive(1)),
+                               ("stream_send", lambda: active.send(b"x"))):
+            with failing(function, errno.ETIMEDOUT), self.assertRaises(weft.Timeout):
+                await self.soon(call())
+        await asyncio.gather(active.close(0), passive.close(0))
+        async with await aio.listen_streams("127.0.0.1") as listener:
+            with failing("stream_await_connected", errno.ETIMEDOUT):
+                with self.assertRaises(weft.Timeout):
+                    await self.soon(aio.connect_stream("127.0.0.1", listener.port))
+
     async def test_nothing_listens(self):
         async with await aio.listen_streams("127.0.0.1") as listener:
             port = listener.port
@@ -432,6 +445,12 @@ class Connections(Bounded):
                 await asyncio.wait_for(aio.connect_connection("127.0.0.1", port), 0.01)
         with self.assertRaises(weft.Refused):
             await self.soon(aio.connect_connection("127.0.0.1", port))
+
+    async def test_a_peer_that_does_not_answer(self):
+        async with await aio.listen_connections("127.0.0.1") as listener:
+            with failing("connection_await_established", errno.ETIMEDOUT):
+                with self.assertRaises(weft.Timeout):
+                    await self.soon(aio.connect_connection("127.0.0.1", listener.port))
 
     async def test_an_unknown_host_is_an_error_of_the_package(self):
         with self.assertRaises(weft.Error) as failed:

@@ -20,3 +20,14 @@ def hook(name, after):
         yield
     finally:
         del function.errcheck
+
+
+@contextlib.contextmanager
+def failing(name, number):
+    """That function of the library does its work, and then returns the error number."""
+    function = getattr(_library.library, "weft_" + name)
+    function.errcheck = lambda *_: -number
+    try:
+        yield
+    finally:
+        del function.errcheck
