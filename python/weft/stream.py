@@ -34,7 +34,7 @@ class Variant(enum.IntEnum):
 
 class ReceiveFlags(enum.IntFlag):
     """As those of recv(2). PEEK: the bytes can be received again. WAIT_ALL: waits until all are
-    there, the stream ends, or the timeout passes."""
+    there, the stream ends or fails, or the timeout passes."""
 
     NONE = 0
     PEEK = 1
@@ -147,6 +147,9 @@ class Stream:
                 if 0 < got < place.size - done and flags == ReceiveFlags.WAIT_ALL:
                     done += got
                     return -errno.EAGAIN
+                # A failure is reported by the next call, behind the bytes of this one.
+                if got < 0 and got != -errno.EAGAIN and done:
+                    return done
                 return got + done if got >= 0 else got
 
             if flags & ReceiveFlags.PEEK:

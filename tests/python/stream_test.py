@@ -174,6 +174,14 @@ class Streams(unittest.TestCase):
         self.assertEqual(self.passive.receive(4, SECONDS, ReceiveFlags.WAIT_ALL), b"gh")
         self.assertEqual(self.passive.receive(4, SECONDS, ReceiveFlags.WAIT_ALL), b"")
 
+    def test_bytes_before_a_failure_are_received_first(self):
+        self.active.send_all(b"abc", SECONDS)
+        self.passive.receive(3, SECONDS, ReceiveFlags.PEEK | ReceiveFlags.WAIT_ALL)
+        self.active.abort()
+        self.assertEqual(self.passive.receive(9, SECONDS, ReceiveFlags.WAIT_ALL), b"abc")
+        with self.assertRaises(weft.Lost):
+            self.passive.receive(9, SECONDS, ReceiveFlags.WAIT_ALL)
+
     def test_registered_memory_is_sent_without_a_copy(self):
         memory = bytearray(b"registered")
         buffer = self.active.register(memory)
