@@ -264,6 +264,12 @@ def private_data_of(call: Callable[..., Optional[int]], handle: Any) -> bytes:
     return ctypes.string_at(data, count.value) if data and count.value else b""
 
 
+def check_bytes(private_data: Any) -> None:
+    """TypeError for what the library would not take, before the object is taken that it is for."""
+    c_char_p.from_param(private_data)
+    len(private_data)
+
+
 def encoded(host: Optional[str]) -> bytes:
     """A host name as the library takes it; None and "" are any local address."""
     return (host or "").encode("idna" if host and not host.isascii() else "ascii")

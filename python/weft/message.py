@@ -139,6 +139,8 @@ def _on_request(request: int, user: int) -> None:
     listener = _objects.get(user)
     if listener is not None:
         listener._on_request(request)
+    else:
+        _reject(ctypes.c_void_p(request))
 
 
 # The callbacks of all links. The structure must live as long as the module.
@@ -237,7 +239,8 @@ class Link:
 
 
 class Request:
-    """A peer that wants to connect. Must be accepted or rejected, in the callback or later."""
+    """A peer that wants to connect, to be accepted or rejected in the callback or later. One that
+    is neither is rejected when it is deleted, or at once if the callback raises."""
 
     def __init__(self, loop: "Loop", handle: int) -> None:
         self.loop = loop
@@ -249,9 +252,9 @@ class Request:
     def accept(self, handlers: Handlers, private_data: bytes = b"",
                keepalive: float = 0) -> Link:
         """Accepts; the callback `established` or `error` follows."""
+        options = _options(private_data, 0, keepalive)
         link = Link(self.loop, handlers)
         try:
-            options = _options(private_data, 0, keepalive)
             check(c.link_accept(self._handle.take(), link._handle.out(), ctypes.byref(_HANDLERS),
                                 link._number, options))
         except BaseException:
@@ -261,7 +264,11 @@ class Request:
 
     def reject(self, private_data: bytes = b"") -> None:
         """Rejects; the peer's link has ECONNREFUSED."""
+        _library.check_bytes(private_data)
         _reject(self._handle.take(), private_data)
+
+    def __del__(self) -> None:
+        self._handle.close()
 
 
 def _reject(pointer: ctypes.c_void_p, private_data: bytes = b"") -> None:
@@ -278,11 +285,15 @@ class Listener:
         self._number = loop._add(self)
 
     def _on_request(self, handle: int) -> None:
-        request = Request(self.loop, handle)
+        request = None
         try:
+            request = Request(self.loop, handle)
             self.on_request(request)
         except BaseException as failure:
             self.loop._fail(failure)
+            # The traceback of the failure may keep the request for longer.
+            if request is not None:
+                request._handle.close()
 
     @property
     def port(self) -> int:

@@ -411,6 +411,7 @@ class Request:
 
     def reject(self, private_data: bytes = b"") -> None:
         """Rejects: the peer's stream is Refused."""
+        _library.check_bytes(private_data)
         _reject(self._handle.take(), private_data)
 
     def __del__(self) -> None:

@@ -15,6 +15,7 @@ class Pair(unittest.TestCase):
         self.loop = Loop(Limits(max_message_bytes=1 << 20, spin_us=self.spin_us))
         self.addCleanup(self.loop.close)
         self.got, self.sent, self.ended, self.errors, self.up = [], [], [], [], []
+        self.requests = []
         self.passive = None
 
     def handlers(self, **more):
@@ -171,6 +172,41 @@ class Pair(unittest.TestCase):
         self.established()
         with self.assertRaises(ValueError):
             self.request.reject()
+
+    def test_a_request_that_is_not_answered_is_rejected(self):
+        def fail(request):
+            self.requests.append(request)
+            raise KeyError("of the callback")
+
+        self.connect(lambda request: None)
+        self.until(lambda: self.errors)
+        self.connect(fail)
+        with self.assertRaisesRegex(KeyError, "of the callback"):
+            self.until(lambda: len(self.errors) == 2)
+        self.until(lambda: len(self.errors) == 2)
+        with self.assertRaises(ValueError):
+            self.requests.pop().reject()
+        self.connect(self.requests.append)
+        self.until(lambda: self.requests)
+        self.requests.clear()
+        self.until(lambda: len(self.errors) == 3)
+        self.assertEqual({type(one) for one in self.errors}, {weft.Refused})
+
+    def test_a_request_can_be_answered_after_a_wrong_argument(self):
+        self.connect(self.requests.append)
+        self.until(lambda: self.requests)
+        with self.assertRaises(TypeError):
+            self.requests[0].reject("text")
+        with self.assertRaises(TypeError):
+            self.requests[0].accept(self.handlers(), "text")
+        self.requests[0].reject(b"bytes")
+        self.until(lambda: self.errors)
+
+    def test_a_request_outlives_its_loop(self):
+        self.connect(self.requests.append)
+        self.until(lambda: self.requests)
+        self.loop.close()
+        self.requests.clear()
 
     def test_a_step_without_work_ends_at_the_timeout(self):
         self.assertEqual(self.loop.step(0.01), 0)
