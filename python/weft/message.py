@@ -11,13 +11,15 @@ calls it. An exception of a callback is raised by the step that has called it.
 
 from __future__ import annotations
 
+import _signal
 import ctypes
 import enum
 import errno
 import itertools
+import threading
 import weakref
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Optional, Union
+from typing import Any, Callable, Dict, Optional, Tuple, Union
 
 from . import _library
 from ._handle import Handle
@@ -95,34 +97,41 @@ _numbers = itertools.count(1)
 _objects: Dict[int, Any] = {}
 
 
-def _call(user: int, name: str, *values: Any) -> None:
-    """Calls a handler of the link with that number. Its exception goes to the step in progress."""
+def _call(user: int, name: str, convert: Callable[..., Any] = lambda *_: (), *raw: Any) -> None:
+    """Calls a handler of the link with that number, with what `convert` makes of the link and of
+    what the library has passed. An exception of both goes to the step in progress."""
     link = _objects.get(user)
     if link is None:
         return
-    handler = getattr(link.handlers, name)
-    if handler is None:
-        return
     try:
-        handler(link, *values)
+        handler = getattr(link.handlers, name)
+        if handler is not None:
+            handler(link, *convert(link, *raw))
     except BaseException as failure:
         link.loop._fail(failure)
 
 
-def _sent(structure: Any) -> Sent:
+def _sent(_: Any, structure: Any) -> Tuple[Sent]:
     one = structure.contents
-    return Sent(one.number, one.type, one.tag, one.count, one.error_number)
+    return (Sent(one.number, one.type, one.tag, one.count, one.error_number),)
 
 
-def _message(structure: Any, user: int) -> Message:
+def _message(link: Any, structure: Any) -> Tuple[Message]:
     one = structure.contents
-    link = _objects.get(user)
     data: Union[bytes, memoryview] = b""
-    if one.count and link is not None and link.handlers.views:
+    if one.count and link.handlers.views:
         data = _kept(structure)
     elif one.count:
         data = ctypes.string_at(one.bytes, one.count)
-    return Message(data, one.type, one.tag)
+    return (Message(data, one.type, one.tag),)
+
+
+def _error(_: Any, number: int, text: bytes) -> Tuple[Error]:
+    return (error_of(number, text.decode("utf-8", "replace")),)
+
+
+def _ending(_: Any, by: int, number: int) -> Tuple[EndedBy, int]:
+    return (EndedBy(by), number)
 
 
 def _kept(structure: Any) -> memoryview:
@@ -147,14 +156,15 @@ def _on_request(request: int, user: int) -> None:
 _HANDLERS = _library.LinkHandlers(
     ctypes.sizeof(_library.LinkHandlers),
     _library.LinkCallback(lambda _, user: _call(user, "established")),
-    _library.MessageCallback(lambda _, got, user: _call(user, "message", _message(got, user))),
-    _library.SentCallback(lambda _, sent, user: _call(user, "sent", _sent(sent))),
-    _library.SentCallback(lambda _, sent, user: _call(user, "failed", _sent(sent))),
-    _library.SentCallback(lambda _, sent, user: _call(user, "delivered", _sent(sent))),
+    _library.MessageCallback(lambda _, got, user: _call(user, "message", _message, got)),
+    _library.SentCallback(lambda _, sent, user: _call(user, "sent", _sent, sent)),
+    _library.SentCallback(lambda _, sent, user: _call(user, "failed", _sent, sent)),
+    _library.SentCallback(lambda _, sent, user: _call(user, "delivered", _sent, sent)),
     _library.LinkCallback(lambda _, user: _call(user, "writable")),
     _library.ErrorCallback(lambda _, number, text, user: _call(
-        user, "error", error_of(number, text.decode("utf-8", "replace")))),
-    _library.EndedCallback(lambda _, by, number, user: _call(user, "ended", EndedBy(by), number)))
+        user, "error", _error, number, text)),
+    _library.EndedCallback(lambda _, by, number, user: _call(
+        user, "ended", _ending, by, number)))
 _REQUEST = _library.RequestCallback(_on_request)
 
 
@@ -312,6 +322,42 @@ class Listener:
         self.close()
 
 
+class _LaterInterrupt:
+    """Calls the handler of SIGINT when the block has ended. Within a callback of the library its
+    KeyboardInterrupt could be raised outside of all handlers of exceptions: it would be lost, with
+    the message that the callback was for."""
+
+    def __init__(self) -> None:
+        self._handler: Any = None
+        self._arguments: Optional[Tuple[Any, ...]] = None
+
+    def _note(self, *arguments: Any) -> None:
+        self._arguments = arguments
+
+    # By the module below `signal`, whose own functions make an enumeration of each result: that
+    # takes longer than a step.
+    def __enter__(self) -> "_LaterInterrupt":
+        # Python calls handlers in the main thread only.
+        if threading.get_ident() == threading.main_thread().ident:
+            handler = _signal.getsignal(_signal.SIGINT)
+            if callable(handler):
+                self._handler = handler
+                _signal.signal(_signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # A callback may have set another handler, which stays.
+        if self._handler is not None and _signal.getsignal(_signal.SIGINT) == self._note:
+            _signal.signal(_signal.SIGINT, self._handler)
+        if self._arguments is not None:
+            self._handler(*self._arguments)
+
+    @property
+    def noted(self) -> bool:
+        """Whether the handler is to be called."""
+        return self._arguments is not None
+
+
 class Loop:
     """An event loop for links."""
 
@@ -319,6 +365,7 @@ class Loop:
         self._handle = Handle("the loop", c.loop_free)
         self._members: Dict[int, Any] = {}
         self._failure: Optional[BaseException] = None
+        self._woken = False
         structure = _library.LoopLimits(
             ctypes.sizeof(_library.LoopLimits), limits.max_message_bytes, limits.eager_bytes,
             limits.credits, limits.send_queue_messages, limits.send_queue_bytes, limits.pool_bytes,
@@ -340,21 +387,36 @@ class Loop:
     def step(self, timeout: Optional[float] = None) -> int:
         """Does all work that is due, and waits for some until the timeout if there is none. Returns
         how much it was. Raises the first exception of a callback."""
-        result = _library.retried(lambda ms: c.loop_step(self._handle, ms) or -errno.EAGAIN, timeout,
-                                  errno.EAGAIN)
+        return self._step(timeout) or 0
+
+    def _step(self, timeout: Optional[float]) -> Optional[int]:
+        """Like `step`, but None if the timeout has passed without work, and without `wake`."""
+        try:
+            with _LaterInterrupt() as interrupt:
+                result = _library.retried(lambda ms: self._step_once(ms, interrupt), timeout,
+                                          errno.EAGAIN)
+        finally:
+            self._woken = False
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
-        return 0 if result == -errno.EAGAIN else check(result)
+        return None if result == -errno.EAGAIN else check(result)
+
+    def _step_once(self, timeout_ms: int, interrupt: _LaterInterrupt) -> int:
+        done = int(c.loop_step(self._handle, timeout_ms))
+        return done if done or self._woken or interrupt.noted else -errno.EAGAIN
 
     def run_until(self, condition: Callable[[], Any], timeout: Optional[float] = None) -> None:
         """Calls `step` until the condition holds. Timeout if a step finds no work for so long."""
         while not condition():
-            if self.step(timeout) == 0:
+            if self._step(timeout) is None:
                 raise error_of(errno.ETIMEDOUT, "the loop had no work until the timeout")
 
     def wake(self) -> None:
-        """Ends the wait of a step. May be called in any thread."""
+        """Ends the wait of a step, the one that runs or the next one, and `run_until` looks at its
+        condition. May be called in any thread."""
+        # The library returns from a call of a step, which then ends as well.
+        self._woken = True
         c.loop_wake(self._handle)
 
     def fileno(self) -> int:

@@ -1,8 +1,12 @@
 """Messages from Python, by callbacks."""
 
+import errno
+import signal
+import threading
 import unittest
 
 import weft
+from hooks import failing, hook
 from weft.message import EndedBy, Handlers, Limits, Loop
 
 SECONDS = 60
@@ -73,9 +77,7 @@ class Pair(unittest.TestCase):
             self.assertEqual(self.got.pop()[1].data, bytes(data))
 
     def test_messages_are_kept_without_a_copy(self):
-        active = self.connect(lambda request: setattr(
-            self, "passive", request.accept(self.handlers(views=True))))
-        self.until(lambda: len(self.up) == 2)
+        active = self.with_views()
         active.send(b"first")
         active.send(b"second " * 10000)
         active.send(b"")
@@ -201,6 +203,41 @@ class Pair(unittest.TestCase):
             self.requests[0].accept(self.handlers(), "text")
         self.requests[0].reject(b"bytes")
         self.until(lambda: self.errors)
+
+    def with_views(self):
+        active = self.connect(lambda request: setattr(
+            self, "passive", request.accept(self.handlers(views=True))))
+        self.until(lambda: len(self.up) == 2)
+        return active
+
+    def test_an_interrupt_in_a_callback_is_raised_and_loses_no_message(self):
+        self.with_views().send(b"kept")
+        before = signal.getsignal(signal.SIGINT)
+        with hook("message_keep", lambda: signal.raise_signal(signal.SIGINT)):
+            with self.assertRaises(KeyboardInterrupt):
+                self.until(lambda: False)
+        self.assertIs(signal.getsignal(signal.SIGINT), before)
+        self.until(lambda: self.got)
+        self.assertEqual(self.got[0][1].data, b"kept")
+
+    def test_a_message_that_cannot_be_kept_is_a_failure_of_the_step(self):
+        self.with_views().send(b"lost")
+        with failing("message_keep", errno.ENOMEM), self.assertRaises(weft.Error) as caught:
+            self.until(lambda: False)
+        self.assertEqual(caught.exception.errno, errno.ENOMEM)
+
+    def ends_in_a_thread(self, call, cause):
+        thread = threading.Thread(target=call, daemon=True)
+        thread.start()
+        cause()
+        thread.join(SECONDS)
+        self.assertFalse(thread.is_alive())
+
+    def test_waking_ends_a_step_that_has_no_timeout(self):
+        self.ends_in_a_thread(self.loop.step, self.loop.wake)
+        condition = threading.Event()
+        self.ends_in_a_thread(lambda: self.loop.run_until(condition.is_set),
+                              lambda: (condition.set(), self.loop.wake()))
 
     def test_a_request_outlives_its_loop(self):
         self.connect(self.requests.append)
