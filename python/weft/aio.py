@@ -16,7 +16,7 @@ import collections
 import errno
 import ipaddress
 import socket
-from typing import Any, AsyncIterator, Callable, Deque, Dict, List, Optional, Set
+from typing import Any, AsyncIterator, Awaitable, Callable, Deque, Dict, Optional, Set
 
 from . import connection as _connection
 from . import message as _message
@@ -69,9 +69,12 @@ class _Engine:
         loop = asyncio.get_running_loop()
         engine = cls.engines.get(loop)
         if engine is None:
-            # Those of event loops that were closed first.
-            for old in [one for one in cls.engines if one.is_closed()]:
-                cls.engines.pop(old).messages.close()
+            # Those of event loops that were closed first. Other threads add and remove theirs
+            # meanwhile: only single operations of the dictionary are atomic.
+            for old in list(cls.engines):
+                closed = cls.engines.pop(old, None) if old.is_closed() else None
+                if closed is not None:
+                    closed.messages.close()
             engine = cls(loop, limits or Limits())
         elif limits is not None:
             raise error_of(errno.EBUSY, "the links of this event loop have their limits already: "
@@ -98,18 +101,77 @@ class _Signal:
     """Wakes all coroutines that wait for it."""
 
     def __init__(self) -> None:
-        self._waiters: List["asyncio.Future[None]"] = []
+        self._waiters: Dict["asyncio.Future[None]", None] = {}
 
     def set(self, *_: Any) -> None:
-        waiters, self._waiters = self._waiters, []
+        waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
     async def wait(self) -> None:
         waiter = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        await waiter
+        self._waiters[waiter] = None
+        try:
+            await waiter
+        finally:
+            self._waiters.pop(waiter, None)  # of one that was cancelled
+
+
+# So many peers of one listener may be in the middle of connecting, since each takes memory. Further
+# ones wait until one of them is established or has failed.
+_CONNECTING = 128
+
+
+async def _as_established(take: Callable[[], Any], wait: Callable[[], Awaitable[Any]],
+                          establish: Callable[[Any], Awaitable[Any]]) -> AsyncIterator[Any]:
+    """Accepts peers, and yields their objects in the order in which they are established: one that
+    is silent delays no other. `take` returns the object of the next peer, or None if none has
+    asked; `wait` waits for that. Both raise ValueError when the listener is closed."""
+    connecting: Dict["asyncio.Future[Any]", Any] = {}
+    waiting: Optional["asyncio.Future[Any]"] = None
+    try:
+        while True:
+            _take_all(take, establish, connecting)
+            if waiting is None or waiting.done():
+                waiting = asyncio.ensure_future(wait())
+            wanted = [waiting] if len(connecting) < _CONNECTING else []
+            await asyncio.wait([*wanted, *connecting], return_when=asyncio.FIRST_COMPLETED)
+            for task in [one for one in connecting if one.done()]:
+                found, failure = connecting.pop(task), task.exception()
+                if failure is None:
+                    yield found
+                elif not isinstance(failure, (Error, ValueError)):
+                    raise failure
+                # Otherwise this peer has left; others come.
+            if waiting.done():
+                waiting.result()
+    except ValueError:
+        return
+    finally:
+        if waiting is not None:
+            _forget(waiting)
+        for task, one in connecting.items():
+            _forget(task)
+            one.close()
+
+
+def _take_all(take: Callable[[], Any], establish: Callable[[Any], Awaitable[Any]],
+              connecting: Dict["asyncio.Future[Any]", Any]) -> None:
+    while len(connecting) < _CONNECTING:
+        try:
+            one = take()
+        except Error:
+            return  # this peer has left, or there is a shortage: the next turn tries again
+        if one is None:
+            return
+        connecting[asyncio.ensure_future(establish(one))] = one
+
+
+def _forget(task: "asyncio.Future[Any]") -> None:
+    """Nobody waits for the task any more, or for its exception."""
+    if not task.cancel() and not task.cancelled():
+        task.exception()
 
 
 class Link:
@@ -266,7 +328,8 @@ async def connect_link(host: str, port: int, private_data: bytes = b"", timeout:
 
 
 class LinkListener:
-    """Listens for links, from `listen_links`. Iterating accepts peers until it is closed."""
+    """Listens for links, from `listen_links`. Iterating accepts peers until it is closed, and
+    yields each when it is established."""
 
     def __init__(self, engine: _Engine, host: str, port: int, backlog: int) -> None:
         self._engine = engine
@@ -283,27 +346,27 @@ class LinkListener:
 
     async def accept(self, private_data: bytes = b"", keepalive: float = 0) -> Link:
         """Waits for the next peer, accepts it, and waits until the link is established."""
+        await self._requested()
+        return await self._accept_first(private_data, keepalive)._until_established()
+
+    async def _requested(self) -> None:
         while not self._requests:
             if not self._open:
                 raise ValueError("the listener is closed")
             await self._changed.wait()
+
+    def _accept_first(self, private_data: bytes = b"", keepalive: float = 0) -> Link:
         link = Link(self._engine)
         try:
             link._link = self._requests.popleft().accept(link._handlers(), private_data, keepalive)
         except BaseException:
             link.close()
             raise
-        return await link._until_established()
+        return link
 
-    async def __aiter__(self) -> AsyncIterator[Link]:
-        while True:
-            try:
-                link = await self.accept()
-            except ValueError:
-                return
-            except Error:
-                continue  # this peer has left; others come
-            yield link
+    def __aiter__(self) -> AsyncIterator[Link]:
+        return _as_established(lambda: self._accept_first() if self._requests else None,
+                               self._requested, Link._until_established)
 
     def close(self) -> None:
         """Stops listening, and rejects peers that were not accepted. May be called twice."""
@@ -817,7 +880,7 @@ async def prepare_connection(host: str, port: int,
 
 class ConnectionListener:
     """Listens for connections, from `listen_connections`. Iterating accepts peers until it is
-    closed."""
+    closed, and yields each when it is established."""
 
     def __init__(self, listener: _connection.Listener) -> None:
         self._listener = listener
@@ -828,24 +891,23 @@ class ConnectionListener:
         """Waits for the next peer. Its connection is prepared: post receives, then `establish` or
         `reject`."""
         while True:
-            try:
-                return Connection(self._listener.next(0))
-            except Elapsed:
-                await self._readiness.wait()
+            found = self._take()
+            if found is not None:
+                return found
+            await self._readiness.wait()
+
+    def _take(self) -> Optional[Connection]:
+        try:
+            return Connection(self._listener.next(0))
+        except Elapsed:
+            return None
 
     async def accept(self, private_data: bytes = b"") -> Connection:
         """Waits for the next peer, accepts it, and waits until the connection is established."""
         return await (await self.next()).establish(private_data)
 
-    async def __aiter__(self) -> AsyncIterator[Connection]:
-        while True:
-            try:
-                connection = await self.accept()
-            except ValueError:
-                return
-            except Error:
-                continue  # this peer has left; others come
-            yield connection
+    def __aiter__(self) -> AsyncIterator[Connection]:
+        return _as_established(self._take, self._readiness.wait, Connection.establish)
 
     def close(self) -> None:
         """Stops listening. Connections are not affected. May be called twice."""

@@ -2,10 +2,12 @@
 
 import asyncio
 import errno
+import functools
 import gc
 import os
 import sys
 import unittest
+from unittest import mock
 
 import weft
 from hooks import failing
@@ -20,6 +22,23 @@ class Bounded(unittest.IsolatedAsyncioTestCase):
 
     async def soon(self, awaitable):
         return await asyncio.wait_for(awaitable, SECONDS)
+
+
+class FirstWaits:
+    """Takes the place of a coroutine that waits until an object is established: that of the first
+    object waits for ever. Its peer is silent."""
+
+    def __init__(self, original):
+        self.original, self.first = original, None
+
+    def __get__(self, one, _):
+        return self if one is None else functools.partial(self, one)
+
+    async def __call__(self, one, *arguments):
+        if self.first is None:
+            self.first = one
+            await asyncio.Event().wait()
+        return await self.original(one, *arguments)
 
 
 class NextOwner:
@@ -127,6 +146,7 @@ class Links(Bounded):
         waiting.cancel()
         with self.assertRaises(asyncio.CancelledError):
             await waiting
+        self.assertFalse(passive._changed._waiters)
         await active.send(b"kept")
         self.assertEqual((await self.soon(passive.receive())).data, b"kept")
         active.close()
@@ -165,6 +185,46 @@ class Links(Bounded):
                 await active.send(bytes(1001))
             active.close()
             passive.close()
+
+    async def test_a_silent_peer_delays_no_other(self):
+        async with await aio.listen_links("127.0.0.1") as listener:
+            connecting = [asyncio.ensure_future(aio.connect_link("127.0.0.1", listener.port))]
+            await self.soon(listener._requested())
+            with mock.patch.object(aio.Link, "_until_established",
+                                   FirstWaits(aio.Link._until_established)) as waits:
+                accepted = listener.__aiter__()
+                first = asyncio.ensure_future(accepted.__anext__())
+                while waits.first is None:
+                    await asyncio.sleep(0)
+                connecting.append(asyncio.ensure_future(
+                    aio.connect_link("127.0.0.1", listener.port, b"second")))
+                passive = await self.soon(first)
+                self.assertEqual(passive.peer_private_data, b"second")
+                await accepted.aclose()
+            self.assertIsNone(waits.first._link)
+            passive.close()
+            for one in await self.soon(asyncio.gather(*connecting, return_exceptions=True)):
+                if isinstance(one, aio.Link):
+                    one.close()
+
+    async def test_another_thread_adds_its_engine(self):
+        class OtherLoop:
+            """An event loop that is closed; meanwhile another one gets its engine."""
+
+            def is_closed(self):
+                aio._Engine.engines[self] = aio._Engine.engines.pop(self)
+                aio._Engine.engines[OpenLoop()] = None
+                return True
+
+        class OpenLoop:
+            def is_closed(self):
+                return False
+
+        before = dict(aio._Engine.engines)
+        self.addCleanup(aio._Engine.engines.update, before)
+        self.addCleanup(aio._Engine.engines.clear)
+        aio._Engine.engines[OtherLoop()] = mock.Mock()
+        (await aio.listen_links("127.0.0.1")).close()
 
     async def test_nothing_is_left(self):
         active, passive = await self.pair()
@@ -456,6 +516,27 @@ class Connections(Bounded):
         with self.assertRaises(weft.Error) as failed:
             await aio.connect_stream("no-such-host.invalid", 7174)
         self.assertEqual(failed.exception.errno, errno.ENXIO)
+
+    async def test_a_silent_peer_delays_no_other(self):
+        async with await aio.listen_connections("127.0.0.1") as listener:
+            with mock.patch.object(aio.Connection, "establish",
+                                   FirstWaits(aio.Connection.establish)) as waits:
+                accepted = listener.__aiter__()
+                first = asyncio.ensure_future(accepted.__anext__())
+                connecting = [asyncio.ensure_future(
+                    aio.connect_connection("127.0.0.1", listener.port))]
+                while waits.first is None:
+                    await asyncio.sleep(0)
+                connecting.append(asyncio.ensure_future(
+                    aio.connect_connection("127.0.0.1", listener.port, private_data=b"second")))
+                passive = await self.soon(first)
+                self.assertEqual(passive.peer_private_data, b"second")
+                await accepted.aclose()
+            self.assertTrue(waits.first._connection._handle.closed)
+            passive.close()
+            for one in await self.soon(asyncio.gather(*connecting, return_exceptions=True)):
+                if isinstance(one, aio.Connection):
+                    one.close()
 
     async def test_a_listener_is_iterated_until_it_is_closed(self):
         listener = await aio.listen_connections("127.0.0.1")
