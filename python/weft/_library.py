@@ -123,7 +123,7 @@ _TYPES = {"h": c_void_p, "H": POINTER(c_void_p), "p": c_void_p, "P": c_void_p, "
           "n": c_size_t, "z": c_ssize_t, "N": POINTER(c_size_t), "Q": POINTER(c_uint64), "v": None,
           "r": RemoteBufferStructure, "R": POINTER(RemoteBufferStructure)}
 _FUNCTIONS = {
-    "version": "s", "error_text": "s", "status_text": "sI",
+    "version": "s", "status_text": "sI",
     "connection_prepare": "iHswPi", "connection_listen": "iHswPi", "connection_next": "ihHi",
     "connection_establish": "ihsni", "connection_reject": "ihsn",
     "connection_peer_private_data": "phN", "connection_local_address": "ihsn",
@@ -173,8 +173,22 @@ _RANGES = {"i": (-2**31, 2**31 - 1), "I": (-2**31, 2**31 - 1), "l": (-2**63, 2**
            "n": (0, 2**(8 * ctypes.sizeof(c_size_t)) - 1)}
 
 
+class Failed(int):
+    """The result of a call that has failed, with the library's sentence about it. A later call of
+    this thread replaces the sentence: that of a finalizer, for example, which can run at any
+    moment."""
+
+    text = b""
+
+
+_error_text = library.weft_error_text
+_error_text.restype, _error_text.argtypes = c_char_p, []
+
+
 def _checked(function: Any, types: str) -> Callable[..., Any]:
     """The function for handles, which it holds during the call, and for numbers in their range."""
+    fails = types[0] in "izl"  # the result can be the negative number of an error
+    types = types[1:]
     handles = [place for place, letter in enumerate(types) if letter == "h"]
     numbers = [(place, *_RANGES[letter]) for place, letter in enumerate(types)
                if letter in _RANGES]
@@ -191,7 +205,13 @@ def _checked(function: Any, types: str) -> Callable[..., Any]:
                 if isinstance(handle, Handle):
                     passed[place] = handle.enter()
                     held.append(handle)
-            return function(*passed)
+            result = function(*passed)
+            if fails and result < 0:
+                # At once, and before the handles are left, which may free something.
+                text = _error_text()
+                result = Failed(result)
+                result.text = text
+            return result
         finally:
             for handle in held:
                 handle.leave()
@@ -208,7 +228,7 @@ class _Functions:
             function.restype = _TYPES[types[0]]
             function.argtypes = [_TYPES[letter] for letter in types[1:]]
             setattr(self, name, function if name.endswith("_free") else
-                    _checked(function, types[1:]))
+                    _checked(function, types))
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(name)
@@ -221,7 +241,7 @@ def check(result: int, cause: str = "") -> int:
     """Returns the result of a call, or raises the exception of its error number."""
     if result >= 0:
         return result
-    text = c.error_text().decode("utf-8", "replace")
+    text = getattr(result, "text", b"").decode("utf-8", "replace")
     raise error_of(-result, f"{cause}: {text}" if cause else text)
 
 
@@ -238,7 +258,7 @@ def retried(call: Callable[[int], Any], timeout: Optional[float], again: int) ->
     end = None if timeout is None else time.monotonic() + timeout
     while True:
         left = _SLICE_MS if end is None else milliseconds(end - time.monotonic())
-        result = int(call(min(left, _SLICE_MS)))
+        result = call(min(left, _SLICE_MS))
         if result != -again or (end is not None and time.monotonic() >= end):
             return result
 

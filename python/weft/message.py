@@ -403,7 +403,7 @@ class Loop:
         return None if result == -errno.EAGAIN else check(result)
 
     def _step_once(self, timeout_ms: int, interrupt: _LaterInterrupt) -> int:
-        done = int(c.loop_step(self._handle, timeout_ms))
+        done: int = c.loop_step(self._handle, timeout_ms)
         return done if done or self._woken or interrupt.noted else -errno.EAGAIN
 
     def run_until(self, condition: Callable[[], Any], timeout: Optional[float] = None) -> None:

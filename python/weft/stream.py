@@ -113,8 +113,8 @@ class Stream:
 
         def attempt(limit: int) -> int:
             nonlocal done
-            got = int(c.stream_send(self._handle, memory.address + offset + done,
-                                    memory.size - offset - done, limit))
+            got: int = c.stream_send(self._handle, memory.address + offset + done,
+                                     memory.size - offset - done, limit)
             if got < 0:
                 return got
             done += got
@@ -141,8 +141,8 @@ class Stream:
 
             def attempt(limit: int) -> int:
                 nonlocal done
-                got = int(c.stream_receive_with(self._handle, place.address + done,
-                                                place.size - done, int(flags), limit))
+                got: int = c.stream_receive_with(self._handle, place.address + done,
+                                                 place.size - done, int(flags), limit)
                 # A part of WAIT_ALL: a call that is short was cut by its time, or is at the end.
                 if 0 < got < place.size - done and flags == ReceiveFlags.WAIT_ALL:
                     done += got
@@ -216,8 +216,8 @@ class Stream:
     def register(self, memory: Any) -> Buffer:
         """Registers the memory of an object with the buffer protocol for `send_registered`. Raises
         NotConnected before the stream is connected."""
-        return Buffer(memory, Access.LOCAL, lambda address, size, handle: int(c.stream_register(
-            self._handle, address, size, handle)))
+        return Buffer(memory, Access.LOCAL, lambda address, size, handle: c.stream_register(
+            self._handle, address, size, handle))
 
     def send_registered(self, buffer: Buffer, offset: int = 0, size: Optional[int] = None,
                         timeout: Optional[float] = None) -> int:
@@ -230,8 +230,8 @@ class Stream:
 
         def attempt(limit: int) -> int:
             nonlocal done
-            got = int(c.stream_send_registered(self._handle, buffer._handle, offset + done,
-                                               end - offset - done, limit))
+            got: int = c.stream_send_registered(self._handle, buffer._handle, offset + done,
+                                                end - offset - done, limit)
             if got < 0:
                 return got
             done += got
@@ -291,8 +291,8 @@ class Stream:
 
             def attempt(limit: int) -> int:
                 nonlocal done
-                got = int(c.stream_write_mapped(self._handle, memory.address + done,
-                                                memory.size - done, offset + done, limit))
+                got: int = c.stream_write_mapped(self._handle, memory.address + done,
+                                                 memory.size - done, offset + done, limit)
                 if got < 0:
                     return got
                 done += got

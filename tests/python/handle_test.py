@@ -9,7 +9,7 @@ from weft._handle import Handle
 from weft.connection import Listener as ConnectionListener
 from weft.connection import connect
 from weft.message import Loop
-from weft.stream import EventQueue, Listener, start_connecting
+from weft.stream import EventQueue, Listener, Options, start_connecting
 
 SECONDS = 60
 
@@ -78,6 +78,25 @@ class Closing(unittest.TestCase):
                               "connection_free", active.close)
             second.close()
             second.owner.append(1)
+
+
+class Errors(unittest.TestCase):
+    def test_the_text_is_that_of_the_call_and_not_of_a_later_one(self):
+        with Listener("127.0.0.1") as listener:
+            stream = start_connecting("127.0.0.1", listener.port)
+        handle = stream._handle
+        free = handle._free
+
+        def fail(pointer):
+            free(pointer)
+            with self.assertRaisesRegex(OSError, "mapped_buffers"):
+                start_connecting("127.0.0.1", 1, Options(mapped_buffers=256))
+
+        handle._free = fail
+        with hook("stream_consume", handle.close):
+            with self.assertRaisesRegex(OSError, "consume 7 bytes"):
+                stream.consume(7)
+        self.assertTrue(handle.closed and not handle.pointer)
 
 
 class Handles(unittest.TestCase):
