@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -60,8 +61,9 @@ class LatencyHistogram {
   [[nodiscard]] std::uint64_t percentile_ns(double share) const {
     const std::uint64_t all = count();
     if (all == 0) return 0;
-    const auto wanted =
-        std::max<std::uint64_t>(1, static_cast<std::uint64_t>(share * static_cast<double>(all)));
+    // Rounded up: of two values, the larger one is the 99th percentile.
+    const auto exact = static_cast<std::uint64_t>(std::ceil(share * static_cast<double>(all)));
+    const std::uint64_t wanted = std::clamp<std::uint64_t>(exact, 1, all);
     std::uint64_t seen = 0;
     std::size_t bucket = 0;
     for (; bucket + 1 < buckets; ++bucket) {

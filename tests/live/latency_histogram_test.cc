@@ -47,6 +47,20 @@ TEST(LatencyHistogram, OneOutlierIsInTheTailOnly) {
   EXPECT_GT(histogram.percentile_ns(1), 900'000'000U);
 }
 
+// 99 % of fewer than 100 values are all of them.
+TEST(LatencyHistogram, AFewValuesHaveTheLargestAsTheirTail) {
+  Histogram two;
+  two.add(1'000);
+  two.add(1'000'000'000);
+  EXPECT_LT(two.percentile_ns(0.5), 2'000U);
+  EXPECT_GT(two.percentile_ns(0.99), 900'000'000U);
+  Histogram fifty;
+  for (int i = 0; i < 49; ++i) fifty.add(1'000);
+  fifty.add(1'000'000'000);
+  EXPECT_GT(fifty.percentile_ns(0.99), 900'000'000U);
+  EXPECT_GT(fifty.percentile_ns(1.5), 900'000'000U) << "no more than all";
+}
+
 TEST(LatencyHistogram, ADifferenceHasWhatCameLast) {
   Histogram before;
   before.add(100);
