@@ -5,10 +5,13 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <system_error>
+
+#include "base/utf8.h"
 
 namespace weft::cli {
 namespace {
@@ -24,10 +27,14 @@ bool reader_has_closed() {
 // the terminal.
 std::string without_controls(std::string_view sentence) {
   std::string out;
-  for (const char character : sentence) {
-    const auto code = static_cast<unsigned char>(character);
-    const bool controls = (code < ' ' && character != '\n') || code == 0x7F;
-    out += controls ? fmt::format("\\x{:02x}", code) : std::string(1, character);
+  while (!sentence.empty()) {
+    const auto code = static_cast<unsigned char>(sentence.front());
+    const std::size_t size = utf8_bytes(sentence);
+    // Terminals that do not use UTF-8 obey the bytes from 0x80 to 0x9F.
+    const bool controls = (code < ' ' && code != '\n') || code == 0x7F || size == 0 ||
+                          begins_with_c1_control(sentence);
+    out += controls ? fmt::format("\\x{:02x}", code) : std::string(sentence.substr(0, size));
+    sentence.remove_prefix(controls ? 1 : size);
   }
   return out;
 }
@@ -81,6 +88,12 @@ int finish_output(int status) {
                           lost ? "some of it is lost" : std::generic_category().message(errno)));
   // The status of a command that has failed is kept.
   return status == 0 ? 1 : status;
+}
+
+std::string plain_name(std::string text) {
+  std::ranges::replace_if(
+      text, [](unsigned char c) { return c < ' ' || c >= 0x7F; }, '?');
+  return text;
 }
 
 // A word that is longer than a line is not broken.

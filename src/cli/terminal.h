@@ -27,6 +27,10 @@ void print_error(std::string_view sentence);
 // was lost, for example on a full disk.
 [[nodiscard]] int finish_output(int status);
 
+// The name of a program, or another short text that a process has chosen: with a question mark for
+// each byte that is no printable ASCII, so that it does not control a terminal.
+[[nodiscard]] std::string plain_name(std::string text);
+
 // Breaks the text into lines of at most `columns`, each indented.
 [[nodiscard]] std::string wrapped(std::string_view text, std::size_t indent, std::size_t columns);
 

@@ -5,6 +5,8 @@
 
 #include <array>
 
+#include "base/utf8.h"
+
 namespace weft::capture {
 namespace {
 
@@ -78,34 +80,12 @@ std::string again_text(std::uint64_t packets, std::uint64_t bytes) {
   return bytes == 0 ? count + " again" : fmt::format("{} again, in {}", bytes_text(bytes), count);
 }
 
-namespace {
-
-// Returns the size of the well-formed UTF-8 sequence at the beginning (RFC 3629 §4); 0 if there is
-// none.
-std::size_t utf8_bytes(std::string_view text) {
-  const auto at = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned first = at(0);
-  if (first < 0x80) return 1;
-  const std::size_t size = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-  if (first < 0xC2 || first > 0xF4 || text.size() < size) return 0;
-  for (std::size_t i = 1; i < size; ++i) {
-    if ((at(i) & 0xC0) != 0x80) return 0;
-  }
-  const unsigned second = at(1);
-  const bool bad = (first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) ||
-                   (first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F) ||
-                   (first == 0xC2 && second < 0xA0);  // the last line: C1 control characters
-  return bad ? 0 : size;
-}
-
-}  // namespace
-
 // The text may come from the wire, so control characters must not reach a terminal. A backslash is
 // doubled, so that the result is not ambiguous.
 std::string printable(std::string_view text) {
   std::string out;
   while (!text.empty()) {
-    std::size_t size = utf8_bytes(text);
+    std::size_t size = begins_with_c1_control(text) ? 0 : utf8_bytes(text);
     const auto first = static_cast<unsigned char>(text[0]);
     if (size == 0 || first < ' ' || first == 0x7F) {
       out += fmt::format("\\x{:02x}", first);
