@@ -87,6 +87,11 @@ int doctor(const DoctorOptions& options) {
     print_error("the drop-in libraries are not beside this program; build or install it again");
     return 1;
   }
+  const std::string unusable = unusable_folder(folder);
+  if (options.serve && !unusable.empty()) {
+    print_error(unusable);
+    return 1;
+  }
   Findings findings;
   // With --serve the output is that of the server alone.
   if (!options.serve) check_machine(folder.string(), findings);
@@ -100,6 +105,9 @@ int doctor(const DoctorOptions& options) {
     findings.push_back({"device", Health::problem,
                         "The drop-in libraries are not beside this program.",
                         "Build or install Weft again."});
+  } else if (!unusable.empty()) {
+    findings.push_back({"device", Health::problem, fmt::format("Programs have none: {}.", unusable),
+                        "`weft run` refuses to start programs until then."});
   } else {
     show_device(folder, findings);
     try_device(folder, findings);

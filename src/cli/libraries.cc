@@ -40,6 +40,14 @@ void add_entry(const char* variable, const std::string& entry, bool first) {
 
 }  // namespace
 
+std::string unusable_folder(const files::path& folder) {
+  // LD_PRELOAD is separated by blanks and colons, LD_LIBRARY_PATH by colons and semicolons.
+  if (folder.string().find_first_of(" :;") == std::string::npos) return {};
+  return "the dynamic loader cannot be given the folder of the libraries, " + folder.string() +
+         ", because its name has a blank, a colon or a semicolon; build or install Weft in another "
+         "folder";
+}
+
 void prepend_library_path(const files::path& folder) {
   add_entry("LD_LIBRARY_PATH", folder.string(), true);
 }

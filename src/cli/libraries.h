@@ -2,12 +2,18 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 namespace weft::cli {
 
 // The folder that holds this library, relative to this executable both in the build tree and when
 // installed. Empty if there is none.
 [[nodiscard]] std::filesystem::path library_folder(const char* library = "libibverbs.so.1");
+
+// Why programs cannot load libraries from this folder, as one sentence; empty if they can. The
+// dynamic loader ends a name in its lists at some characters (ld.so(8)), and only warns about the
+// parts: the programs would run without Weft.
+[[nodiscard]] std::string unusable_folder(const std::filesystem::path& folder);
 
 // Puts the folder first in LD_LIBRARY_PATH of this process and the programs that it starts.
 void prepend_library_path(const std::filesystem::path& folder);

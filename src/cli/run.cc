@@ -1,7 +1,6 @@
 #include "cli/run.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <string_view>
 
 #include "check/options.h"
+#include "cli/descriptor_limit.h"
 #include "cli/libraries.h"
 #include "cli/program.h"
 #include "cli/terminal.h"
@@ -131,16 +131,6 @@ void warn_of_unknown_variables() {
   }
 }
 
-// Each connection is a descriptor; many systems start programs with 1024.
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  // To raise the soft limit up to the hard one needs no privilege (getrlimit(2)). If it fails, the
-  // program runs with the old one.
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 // Prints the line that the device itself would print; set before it starts, so without its address
 // unless WEFT_ADDR is set.
 void announce(const std::string& name, bool streams) {
@@ -196,6 +186,23 @@ void preload_shared_heap(const files::path& folder, bool sockets) {
       library, folder.string()));
 }
 
+// What is wrong with the folder of the drop-in libraries; empty: nothing.
+std::string wrong_libraries(const files::path& folder, bool sockets) {
+  if (folder.empty()) {
+    return "libibverbs.so.1 of Weft is not beside this program, in ../lib/weft or "
+           "../" WEFT_LIBDIR "/weft; build or install it again";
+  }
+  // The loader only warns about a missing library of LD_PRELOAD. The program would then run on
+  // plain TCP.
+  if (sockets && !has_library(folder, "libweft-sockets.so")) {
+    return fmt::format(
+        "libweft-sockets.so, which --sockets needs, is not in {}; build or install it again, or "
+        "leave --sockets out",
+        folder.string());
+  }
+  return unusable_folder(folder);
+}
+
 }  // namespace
 
 int run(const RunOptions& options) {
@@ -210,19 +217,8 @@ int run(const RunOptions& options) {
   warn_of_unknown_variables();
 
   const files::path folder = library_folder();
-  if (folder.empty()) {
-    print_error(
-        "libibverbs.so.1 of Weft is not beside this program, in ../lib/weft or "
-        "../" WEFT_LIBDIR "/weft; build or install it again");
-    return cannot_execute;
-  }
-  // The loader only warns about a missing library of LD_PRELOAD. The program would then run on
-  // plain TCP.
-  if (sockets && !has_library(folder, "libweft-sockets.so")) {
-    print_error(fmt::format(
-        "libweft-sockets.so, which --sockets needs, is not in {}; build or install it again, or "
-        "leave --sockets out",
-        folder.string()));
+  if (const std::string missing = wrong_libraries(folder, sockets); !missing.empty()) {
+    print_error(missing);
     return cannot_execute;
   }
   // This precedes the line about the device, which must not come before such an error.
@@ -251,7 +247,7 @@ int run(const RunOptions& options) {
   preload_shared_heap(folder, sockets);
   // In front of the other one, whose calls it reports.
   if (check::read_options().on) preload_heap(folder);
-  raise_descriptor_limit();
+  raise_descriptor_limit();  // each connection is a descriptor
   return execute(program.path, options.command);
 }
 

@@ -167,6 +167,26 @@ class Run(unittest.TestCase):
             self.assertEqual(done.stdout, "runs\n", done.stderr)
             self.assertIn(f"libweft-node.so is not in {beside}", done.stderr)
 
+    def test_a_folder_that_the_loader_would_cut_is_refused(self):
+        for name in ("a b", "a:b", "a;b"):
+            with tempfile.TemporaryDirectory() as folder:
+                root = pathlib.Path(folder, name)
+                copy = root / "bin" / "weft"
+                beside = root / "lib" / "weft"
+                copy.parent.mkdir(parents=True)
+                beside.parent.mkdir()
+                beside.symlink_to(libraries.FOLDER)
+                shutil.copy(libraries.WEFT, copy)
+                done = libraries.run(copy, "run", "--", "/bin/echo", "ran", env=plain_environment())
+                self.assertEqual((done.returncode, done.stdout), (126, ""), name)
+                self.assertIn(f"{beside}, because its name has", done.stderr)
+                done = libraries.run(copy, "doctor", "--json", env=plain_environment())
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertIn(f"{beside}, because its name has", done.stdout)
+                done = libraries.run(copy, "doctor", "--serve", env=plain_environment())
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertIn(f"{beside}, because its name has", done.stderr)
+
     def test_options_become_variables(self):
         libraries.needs_plain_libraries()
         done = weft("run", "--quiet", "--addr", "127.0.0.1", "--personality",
