@@ -7,8 +7,9 @@ namespace weft::cli {
 
 // RDMA adapters, their drivers, and whether this user may open them.
 void check_adapters(Findings& findings);
-// Whether rdma-core's libraries are installed, and their version.
-void check_rdma_core(Findings& findings);
+// Whether rdma-core's libraries are installed, and their version. `folder`: of the drop-in
+// libraries, which programs under `weft run` find instead; this one may be one of them.
+void check_rdma_core(const std::string& folder, Findings& findings);
 // The IP addresses of this host.
 void check_addresses(Findings& findings);
 // Limits on open files and locked memory.

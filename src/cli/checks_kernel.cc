@@ -30,33 +30,29 @@ std::string first_line(const char* path) {
   return line;
 }
 
-// Reads the memory of another process of this user. Returns 0 or the errno value.
+// Reads the memory of a process that is no child of the reader, as devices do. Returns 0 or the
+// errno value. The child is the reader: Yama's scope 1 lets every process read its own children.
 int try_reading_a_process() {
-  // The child has a copy of it at the same address.
+  // The child has a copy of it at the same address, and changes that.
   static int word = 0x57454654;
-  int pipes[2];
-  if (pipe(pipes) != 0) return errno;
+  const int expected = word;
+  const pid_t parent = getpid();
   const pid_t child = fork();
   if (child < 0) return errno;
-  // The child only waits for the end of the pipe, which also comes if this process is killed. It
-  // ends by _exit(2), so that it does not flush output of this process a second time.
+  // It ends by _exit(2), so that it does not flush output of this process a second time.
   if (child == 0) {
-    char ignored = 0;
-    close(pipes[1]);
-    [[maybe_unused]] const auto ended = read(pipes[0], &ignored, 1);
-    _exit(0);
+    const iovec remote{&word, sizeof word};
+    int copy = word = 0;
+    const iovec local{&copy, sizeof copy};
+    const ssize_t got = syscall(SYS_process_vm_readv, parent, &local, 1UL, &remote, 1UL, 0UL);
+    _exit(got == sizeof copy && copy == expected ? 0 : got < 0 ? errno : EIO);
   }
-  close(pipes[0]);
-  int copy = 0;
-  const iovec local{&copy, sizeof copy};
-  const iovec remote{&word, sizeof word};
-  // Yama (ptrace_scope) and seccomp may refuse it.
-  const ssize_t got = syscall(SYS_process_vm_readv, child, &local, 1UL, &remote, 1UL, 0UL);
-  // errno is kept, because close(2) and waitpid(2) may change it.
-  const int failed = got == sizeof copy && copy == word ? 0 : errno;
-  close(pipes[1]);
-  waitpid(child, nullptr, 0);
-  return failed;
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0) {
+    if (errno != EINTR) return errno;
+  }
+  // A filter may end the child for the call.
+  return WIFEXITED(status) ? WEXITSTATUS(status) : EPERM;
 }
 
 // Returns 0 or the errno value.
@@ -88,6 +84,26 @@ std::set<unsigned> ports_in_use() {
     }
   }
   return used;
+}
+
+// Of the device's ports, those that the kernel gives to outgoing connections: from `low` to `high`
+// without the reserved ones, which are listed as "8080,9148-9200" (ip-sysctl).
+std::set<unsigned> ports_of_connections(unsigned low, unsigned high) {
+  std::set<unsigned> given;
+  const unsigned end = std::min(high, first_port + ports - 1);
+  for (unsigned port = std::max(low, first_port); port <= end; ++port) given.insert(port);
+  std::istringstream reserved(first_line("/proc/sys/net/ipv4/ip_local_reserved_ports"));
+  std::string range;
+  while (std::getline(reserved, range, ',')) {
+    std::istringstream limits(range);
+    unsigned from = 0;
+    if (!(limits >> from)) continue;
+    unsigned to = from;
+    char dash = 0;
+    limits >> dash >> to;
+    given.erase(given.lower_bound(from), given.upper_bound(std::max(from, to)));
+  }
+  return given;
 }
 
 // A line of the file is "Name:" and the value behind a tab.
@@ -151,7 +167,7 @@ void check_ports(Findings& findings) {
   std::istringstream range(first_line("/proc/sys/net/ipv4/ip_local_port_range"));
   // Without the file, as in some sandboxes, there is nothing to compare.
   if (!(range >> low >> high)) return;
-  if (low >= first_port + ports || high < first_port) return;
+  if (ports_of_connections(low, high).empty()) return;
   // The remedy is the kernel's default range, 32768 to 60999, which begins behind the device's
   // ports. The end is not moved down, since other programs may rely on a larger range.
   findings.push_back(

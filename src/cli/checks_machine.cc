@@ -10,7 +10,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
@@ -82,14 +84,17 @@ std::string limit_text(rlim_t value) {
 struct Addresses {
   std::vector<std::string> others;
   std::vector<std::string> loopback;
+  int error = 0;  // an errno value: they are not known
 };
 
 // The addresses of interfaces that are up.
-// An error is an empty list: the checks then report that there is no address.
 Addresses addresses() {
   Addresses found;
   ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return found;
+  if (getifaddrs(&list) != 0) {
+    found.error = errno;
+    return found;
+  }
   for (const ifaddrs* entry = list; entry; entry = entry->ifa_next) {
     // An interface without an address, such as some tunnels, has a null pointer (getifaddrs(3)).
     if (!entry->ifa_addr || (entry->ifa_flags & IFF_UP) == 0) continue;
@@ -134,15 +139,25 @@ void check_adapters(Findings& findings) {
                       "`weft run` does not need it."});
 }
 
-void check_rdma_core(Findings& findings) {
+void check_rdma_core(const std::string& folder, Findings& findings) {
   // The loader has read LD_LIBRARY_PATH when this program started, so that prepend_library_path()
   // does not change what is found here.
-  const std::string file = file_of_library("libibverbs.so.1");
+  constexpr const char* library = "libibverbs.so.1";
+  const std::string file = file_of_library(library);
   if (file.empty()) {
     findings.push_back({"rdma-core", Health::good,
                         "rdma-core is not installed. Programs under `weft run` use Weft's own "
                         "libibverbs.so.1 and librdmacm.so.1.",
                         ""});
+    return;
+  }
+  std::error_code failed;
+  if (!folder.empty() && files::equivalent(file, files::path(folder) / library, failed)) {
+    findings.push_back(
+        {"rdma-core", Health::good,
+         "This command runs under `weft run`, or with its LD_LIBRARY_PATH, and finds "
+         "Weft's own libibverbs.so.1: whether rdma-core is installed is not seen.",
+         ""});
     return;
   }
   findings.push_back({"rdma-core", Health::good,
@@ -152,6 +167,13 @@ void check_rdma_core(Findings& findings) {
 
 void check_addresses(Findings& findings) {
   const Addresses found = addresses();
+  if (found.error != 0) {
+    findings.push_back({"addresses", Health::problem,
+                        fmt::format("The addresses of this host cannot be listed: getifaddrs: {}.",
+                                    std::strerror(found.error)),
+                        "In a container, allow sockets of netlink (AF_NETLINK, NETLINK_ROUTE)."});
+    return;
+  }
   // A loopback address is enough for two programs of one host, and the self-test needs one.
   if (found.loopback.empty()) {
     findings.push_back({"addresses", Health::problem,

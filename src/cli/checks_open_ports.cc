@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "cli/checks.h"
+#include "cli/terminal.h"
 
 namespace weft::cli {
 namespace {
@@ -104,6 +105,7 @@ std::map<std::string, std::string> sockets_of_programs(const std::string& folder
     std::string name;
     std::ifstream comm(process / "comm");
     std::getline(comm, name);
+    name = plain_name(name);
     for (const std::string& fd : names_in(process / "fd")) {
       std::error_code failed;
       const std::string target = std::filesystem::read_symlink(process / "fd" / fd, failed);
@@ -116,7 +118,15 @@ std::map<std::string, std::string> sockets_of_programs(const std::string& folder
   return owners;
 }
 
-std::string who_reaches(const std::string& address) {
+// A socket of IPv6 has addresses of IPv4 in this form (RFC 4291 §2.5.5.2).
+std::string without_mapping(const std::string& address) {
+  constexpr std::string_view mapped = "::ffff:";
+  const bool is_mapped = address.starts_with(mapped) && address.find('.') != std::string::npos;
+  return is_mapped ? address.substr(mapped.size()) : address;
+}
+
+std::string who_reaches(const std::string& bound) {
+  const std::string address = without_mapping(bound);
   if (address == "0.0.0.0" || address == "::") return "every host that reaches this one";
   // All of 127.0.0.0/8 is loopback.
   if (address.starts_with("127.") || address == "::1") return "programs of this host only";

@@ -19,7 +19,7 @@ namespace {
 constexpr int cannot_start = 127;
 
 // In the child of fork(2): only async-signal-safe calls would be allowed if there were other
-// threads.
+// threads. There are none, so that memory can be allocated.
 [[noreturn]] void become(const std::vector<std::string>& command, int output) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // the child must not outlive this process if it is killed
   dup2(output, STDOUT_FILENO);
@@ -29,6 +29,10 @@ constexpr int cannot_start = 127;
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   execv(arguments.front(), arguments.data());
+  // For line(), which otherwise would find an end without a reason.
+  const std::string reason =
+      command.front() + " cannot be started: " + std::generic_category().message(errno) + "\n";
+  [[maybe_unused]] const ssize_t said = write(STDERR_FILENO, reason.data(), reason.size());
   _exit(cannot_start);
 }
 

@@ -13,7 +13,7 @@ namespace weft::cli {
 class Child {
  public:
   // Starts the program with standard output and standard error connected to line(). If it cannot be
-  // executed, it ends with exit status 127. Throws std::system_error.
+  // executed, it prints why, and ends with exit status 127. Throws std::system_error.
   explicit Child(const std::vector<std::string>& command);
   ~Child();  // kills the program
   Child(const Child&) = delete;

@@ -67,7 +67,7 @@ void print_json(const Findings& findings) {
 
 void check_machine(const std::string& folder, Findings& findings) {
   check_adapters(findings);
-  check_rdma_core(findings);
+  check_rdma_core(folder, findings);
   check_addresses(findings);
   check_limits(findings);
   check_sandbox(findings);

@@ -117,14 +117,21 @@ CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
                                        "Also test against `weft doctor --serve` on this host")
                           ->type_name("HOST");
   // One process is only one of the two sides.
-  doctor->add_flag("--serve", options.serve, "Be the other side of --peer, until interrupted")
-      ->excludes(peer);
+  CLI::Option* serve =
+      doctor->add_flag("--serve", options.serve, "Be the other side of --peer, until interrupted")
+          ->excludes(peer);
   // Port 0 is refused: it would be a free port, which the other side does not know.
   doctor->add_option("--port", options.port, "The port of --peer and --serve")
       ->type_name("NUMBER")
       ->check(CLI::Range(1, 65535))
       ->capture_default_str();
-  doctor->add_flag("--json", options.json, "One JSON document instead of text");
+  doctor->add_flag("--json", options.json, "One JSON document instead of text")->excludes(serve);
+  // An option that is ignored looks like one that works.
+  doctor->callback([doctor, peer, serve] {
+    const bool used = peer->count() > 0 || serve->count() > 0;
+    if (used || doctor->get_option("--port")->count() == 0) return;
+    throw CLI::ValidationError("--port", "needs --peer or --serve");
+  });
   return doctor;
 }
 

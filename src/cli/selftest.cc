@@ -30,17 +30,24 @@ struct Step {
   std::string rest;  // nanoseconds, or the reason
 };
 
-// Parses a line "NAME ok NANOSECONDS" or "NAME failed REASON". Any other line is an error message.
-Step step_of(const std::string& line) {
+// Parses a line "NAME ok NANOSECONDS" or "NAME failed REASON"; nothing for any other line.
+std::optional<Step> step_of(const std::string& line) {
   std::istringstream words(line);
   Step step;
   std::string outcome;
-  // If a word is missing, `outcome` stays empty, and the whole line is the reason.
   words >> step.name >> outcome;
   std::getline(words >> std::ws, step.rest);
   step.right = outcome == "ok";
-  if (outcome != "ok" && outcome != "failed") step = {"", false, line};
-  return step;
+  const bool known = outcome == "ok" || outcome == "failed";
+  return known ? std::optional(step) : std::nullopt;
+}
+
+// Why a child has printed no more. `said`: its last line that is no result. The dynamic loader and
+// the device print lines that are harmless, and others that name the reason of the end.
+std::string why_ended(const Child& child, const std::string& said) {
+  const std::string how =
+      child.late() ? fmt::format("no reply within {} s", timeout.count()) : "it ended early";
+  return said.empty() ? how : fmt::format("{}; its last message: {}", how, said);
 }
 
 std::string duration(const std::string& nanoseconds) {
@@ -82,6 +89,7 @@ Outcome follow(Child& child) {
   const auto deadline = Clock::now() + timeout;
   // The client then only disconnects. What it prints after that does not matter.
   const char* const last = "read";
+  std::string said;
   while (const auto line = child.line(deadline)) {
     // Lines that the device prints about its connection come between those of the steps.
     if (const auto carrier = carrier_in(*line)) {
@@ -92,17 +100,37 @@ Outcome follow(Child& child) {
       outcome.heap = *heap;
       continue;
     }
-    const Step step = step_of(*line);
-    if (!step.right) {
-      outcome.wrong = step.name.empty() ? step.rest : fmt::format("{}: {}", step.name, step.rest);
+    const auto step = step_of(*line);
+    if (!step) {
+      said = *line;
+      continue;
+    }
+    if (!step->right) {
+      outcome.wrong = fmt::format("{}: {}", step->name, step->rest);
       return outcome;
     }
-    done += fmt::format("{}{} {}", done.empty() ? "" : ", ", step.name, duration(step.rest));
-    if (step.name == last) return outcome;
+    done += fmt::format("{}{} {}", done.empty() ? "" : ", ", step->name, duration(step->rest));
+    if (step->name == last) return outcome;
   }
-  outcome.wrong =
-      child.late() ? fmt::format("no reply within {} s", timeout.count()) : "it ended early";
+  outcome.wrong = why_ended(child, said);
   return outcome;
+}
+
+// The port of a server, or why it has none.
+struct Listening {
+  std::string port;
+  std::string wrong;
+};
+
+Listening await_listening(Child& server) {
+  constexpr std::string_view expected = "listening ";
+  const auto deadline = Clock::now() + timeout;
+  std::string said;
+  while (const auto line = server.line(deadline)) {
+    if (line->starts_with(expected)) return {line->substr(expected.size()), {}};
+    said = *line;
+  }
+  return {{}, why_ended(server, said)};
 }
 
 // Runs the client of the self-test and reports its result. Returns what it has shown.
@@ -227,22 +255,19 @@ void show_device(const std::filesystem::path& folder, Findings& findings) {
 }
 
 void try_device(const std::filesystem::path& folder, Findings& findings) {
-  // A free port, which the first line names. So several runs of this command do not disturb each
-  // other.
+  // A free port, which a line names. So several runs of this command do not disturb each other.
   Child server({folder / "selftest", "serve", "127.0.0.1", "0"});
-  const auto first = server.line(Clock::now() + timeout);
-  constexpr std::string_view expected = "listening ";
-  if (!first || !first->starts_with(expected)) {
+  const Listening listening = await_listening(server);
+  if (listening.port.empty()) {
     findings.push_back({"self-test", Health::problem,
-                        fmt::format("A server on 127.0.0.1 does not start: {}.",
-                                    first.value_or("it printed nothing")),
+                        fmt::format("A server on 127.0.0.1 does not start: {}.", listening.wrong),
                         "Look for a firewall or sandbox that forbids listening on TCP ports."});
     return;
   }
   constexpr const char* heap = "libweft-shared-heap.so";
   if (has_library(folder, heap)) preload_before_allocators(folder, heap);
   const Outcome outcome =
-      ask(folder, "127.0.0.1", first->substr(expected.size()),
+      ask(folder, "127.0.0.1", listening.port,
           "Look for a firewall or sandbox that forbids TCP over loopback.", findings);
   if (!outcome.wrong.empty()) return;
   report_carrier(outcome.carrier, findings);

@@ -1,13 +1,17 @@
 """`weft doctor`: what it says of this machine, and how it tries the device."""
 
+import ctypes
+import errno
 import json
 import os
 import pathlib
 import select
 import shutil
 import socket
+import struct
 import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "dropin"))
@@ -15,11 +19,41 @@ import libraries  # pylint: disable=wrong-import-position
 
 DROP = ("WEFT_", "LD_LIBRARY_PATH")
 
+# Ends with the errno value of reading a word of its parent, whose addresses it has as a copy.
+READS_ITS_PARENT = r"""
+import ctypes, os
+class Piece(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("bytes", ctypes.c_size_t)]
+library = ctypes.CDLL(None, use_errno=True)
+word, copy = ctypes.c_int(7), ctypes.c_int(0)
+pieces = [Piece(ctypes.addressof(each), 4) for each in (copy, word)]
+parent, child = os.getpid(), os.fork()
+if child:
+    os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+got = library.process_vm_readv(parent, ctypes.byref(pieces[0]), 1, ctypes.byref(pieces[1]), 1, 0)
+os._exit(0 if got == 4 else ctypes.get_errno())
+"""
 
-def doctor(*arguments, before=(), **more):
+
+def refuse_netlink():
+    """For the child: socket(AF_NETLINK) fails with EPERM, by a filter of system calls."""
+    number = {"x86_64": 41, "aarch64": 198}[os.uname().machine]
+    load, equals, answer = 0x20, 0x15, 0x06
+    lines = [(load, 0, 0, 0), (equals, 0, 3, number), (load, 0, 0, 16), (equals, 0, 1, 16),
+             (answer, 0, 0, 0x50000 | errno.EPERM), (answer, 0, 0, 0x7FFF0000)]
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in lines))
+    program = ctypes.create_string_buffer(
+        struct.pack("HxxxxxxP", len(lines), ctypes.addressof(code)))
+    library = ctypes.CDLL(None, use_errno=True)
+    for call in ((38, 1, 0, 0, 0), (22, 2, program, 0, 0)):  # PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP
+        if library.prctl(*call) != 0:
+            raise OSError(ctypes.get_errno(), "prctl")
+
+
+def doctor(*arguments, before=(), preexec_fn=None, **more):
     clean = {name: value for name, value in os.environ.items() if not name.startswith(DROP)}
     return libraries.run(*before, libraries.WEFT, "doctor", *map(str, arguments),
-                         env={**clean, **more})
+                         env={**clean, **more}, preexec_fn=preexec_fn)
 
 
 def findings(done):
@@ -83,6 +117,23 @@ class Doctor(unittest.TestCase):
         self.assertEqual(findings(done)["environment"]["health"], "problem")
         self.assertIn("WEFT_CRC=perhaps", findings(done)["environment"]["sentence"])
 
+    def test_lines_that_are_no_result_are_no_problem(self):
+        for variables in ({"WEFT_LINK": "latency=1ms"}, {"LD_PRELOAD": "/nonexistent.so"},
+                          {"WEFT_FAULT": "RNR at arrival nth=1000"}):
+            done = doctor("--json", **variables)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertIn("With 127.0.0.1", findings(done)["self-test"]["sentence"])
+            self.assertIn("read", findings(done)["self-test"]["sentence"])
+
+    def test_it_knows_whether_processes_may_read_each_other(self):
+        """Where Yama has the scope 1, a process may read its children, and no other process."""
+        refused = subprocess.run([sys.executable, "-c", READS_ITS_PARENT], check=False,
+                                 stdin=subprocess.DEVNULL).returncode
+        found = findings(doctor("--json"))["process memory"]
+        self.assertEqual(found["health"], "note" if refused else "ok", found)
+        if refused:
+            self.assertIn(os.strerror(refused), found["sentence"])
+
     def test_nobody_serves_at_the_peer(self):
         with socket.socket() as taken:  # bound and not listening: nobody else gets the port
             taken.bind(("127.0.0.1", 0))
@@ -136,8 +187,82 @@ class Doctor(unittest.TestCase):
         self.assertIn("ip link set lo up", done.stdout)
         self.assertIn("Weft does not fully work here.", done.stdout)
 
+    def test_names_of_programs_do_not_control_the_terminal(self):
+        libraries.needs_plain_libraries()
+        script = ("import ctypes, socket\n"
+                  "ctypes.CDLL(None).prctl(15, b'\\x1b[31m\\xc2\\x9b', 0, 0, 0)\n"  # PR_SET_NAME
+                  "with socket.socket() as end:\n"
+                  "    end.bind(('127.0.0.1', 0)); end.listen()\n"
+                  "    print(end.getsockname()[1], flush=True); input()\n")
+        with subprocess.Popen([libraries.WEFT, "run", "-q", "--", sys.executable, "-c", script],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+            port = int(program.stdout.readline())
+            done = doctor()
+            program.communicate("\n")
+        self.assertIn(f"TCP port {port} at 127.0.0.1", " ".join(done.stdout.split()))
+        self.assertIn("?[31m??", done.stdout)
+        self.assertNotIn("\033", done.stdout)
+
+    def test_it_knows_its_own_library(self):
+        libraries.needs_plain_libraries()
+        done = doctor("--json", before=(libraries.WEFT, "run", "-q", "--"))
+        self.assertIn("Weft's own libibverbs.so.1", findings(done)["rdma-core"]["sentence"])
+
+    def test_addresses_that_cannot_be_listed(self):
+        done = doctor("--json", preexec_fn=refuse_netlink)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("cannot be listed: getifaddrs: Operation not permitted",
+                      findings(done)["addresses"]["sentence"])
+        self.assertNotIn("loopback interface is down", done.stdout)
+
+    def test_who_reaches_addresses_of_ipv4_in_ipv6(self):
+        for address, who in (("::ffff:127.0.0.1", "programs of this host only"),
+                             ("::ffff:0.0.0.0", "every host that reaches this one")):
+            with socket.socket(socket.AF_INET6) as end:
+                for port in range(28672, 28672 + 1024):
+                    try:
+                        end.bind((address, port))
+                        break
+                    except OSError:
+                        continue
+                end.listen()
+                said = json.loads(doctor("--json").stdout)["findings"]
+            mine = [each["sentence"] for each in said if f"TCP port {port} at [{address}]" in
+                    each["sentence"]]
+            self.assertEqual(len(mine), 1, said)
+            self.assertIn(f"is open to {who}", mine[0])
+
+    def test_reserved_ports_are_not_given_to_connections(self):
+        unshare = shutil.which("unshare")
+        alone = [unshare, "--user", "--map-root-user", "--net", "--"]
+        if not unshare or libraries.run(*alone, "true").returncode != 0:
+            self.skipTest("no user and network namespaces")
+        for reserved, notes in (("", 1), ("28672-29694", 1), ("28672-29695", 0),
+                                ("22,28600-29000,29001-30000", 0)):
+            script = ('echo "28000 60999" >/proc/sys/net/ipv4/ip_local_port_range && '
+                      f'echo "{reserved}" >/proc/sys/net/ipv4/ip_local_reserved_ports && exec "$@"')
+            done = doctor("--json", before=[*alone, "sh", "-c", script, "sh"])
+            said = [each for each in json.loads(done.stdout)["findings"]
+                    if each["subject"] == "ports" and "outgoing" in each["sentence"]]
+            self.assertEqual(len(said), notes, reserved)
+
+    def test_a_missing_program_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            copy = pathlib.Path(folder, "bin", "weft")
+            beside = pathlib.Path(folder, "lib", "weft")
+            copy.parent.mkdir()
+            beside.mkdir(parents=True)
+            shutil.copy(libraries.WEFT, copy)
+            (beside / "libibverbs.so.1").touch()
+            done = libraries.run(copy, "doctor", "--json")
+        for subject in ("device", "self-test"):
+            self.assertIn(f"{beside}/selftest cannot be started: No such file",
+                          findings(done)[subject]["sentence"])
+
     def test_options_that_make_no_sense(self):
-        for options in (["--serve", "--peer", "::1"], ["--port", "0"], ["--port", "x"], ["--pear"]):
+        nonsense = (["--serve", "--peer", "::1"], ["--serve", "--json"], ["--port", "20886"],
+                    ["--port", "0"], ["--port", "x"], ["--pear"])
+        for options in nonsense:
             done = doctor(*options)
             self.assertEqual(done.returncode, 2, options)
             self.assertIn("weft doctor --help", done.stderr)
