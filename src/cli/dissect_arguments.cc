@@ -6,9 +6,12 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <set>
 #include <string_view>
 #include <system_error>
 #include <utility>
+
+#include "cli/same_file.h"
 
 namespace weft::cli {
 namespace {
@@ -49,18 +52,6 @@ std::optional<capture::Filter> parse_filter(const std::string& text) {
     throw WrongOption(
         fmt::format("--filter: {}\n{}", error.what(), capture::caret_text(text, error)));
   }
-}
-
-// Returns whether both are the same regular file, which may not be there yet. Devices, such as
-// /dev/null, and pipes do not lose anything.
-bool same_file(const std::string& one, const std::string& other) {
-  namespace fs = std::filesystem;
-  std::error_code ignored;
-  if (fs::exists(one, ignored) && !fs::is_regular_file(one, ignored)) return false;
-  const auto place = [&](const std::string& path) {
-    return fs::weakly_canonical(fs::absolute(path, ignored), ignored);
-  };
-  return place(one) == place(other) || fs::equivalent(one, other, ignored);
 }
 
 // No file that is written may be an input, or another one that is written.
@@ -153,6 +144,9 @@ void check_combination(const DissectOptions& options) {
   }
   // Both would go to standard output.
   if (options.json && options.csv) throw WrongOption("--json and --csv exclude each other");
+  if (!options.clock_offsets.empty() && !options.live.empty()) {
+    throw WrongOption("--clock-offset excludes --live: an interface has the clock of this host");
+  }
   // The kernel filters what it captures; files are filtered by the other options.
   if (!options.bpf.empty() && options.live.empty()) throw WrongOption("--bpf needs --live");
   if (!options.extract.empty() && options.separate) {
@@ -181,9 +175,14 @@ void check_combination(const DissectOptions& options) {
 
 void add_matches(const std::string& pattern, std::vector<std::string>& files) {
   glob_t found{};
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  std::set<fs::path> known;
+  for (const std::string& file : files) known.insert(fs::weakly_canonical(file, ignored));
   const int status = ::glob(pattern.c_str(), GLOB_BRACE | GLOB_TILDE, nullptr, &found);
   for (std::size_t i = 0; status == 0 && i < found.gl_pathc; ++i) {
-    files.emplace_back(found.gl_pathv[i]);
+    const std::string match = found.gl_pathv[i];
+    if (known.insert(fs::weakly_canonical(match, ignored)).second) files.push_back(match);
   }
   ::globfree(&found);
   if (status == GLOB_NOMATCH) {

@@ -27,8 +27,8 @@ class WrongOption : public std::runtime_error {
 [[nodiscard]] capture::Selection selection_of(const DissectOptions& options);
 // Refuses options that exclude each other or lack another one.
 void check_combination(const DissectOptions& options);
-// Adds the files that match a pattern. Their order follows from their times, and not from their
-// names.
+// Adds the files that match a pattern and are not among the files yet. Their order follows from
+// their times, and not from their names.
 void add_matches(const std::string& pattern, std::vector<std::string>& files);
 
 }  // namespace weft::cli

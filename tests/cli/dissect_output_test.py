@@ -258,6 +258,17 @@ class Inputs(InFolder):
             _, said = process.communicate(timeout=60)
             self.assertEqual(process.returncode, 0, said)
 
+    def test_a_followed_file_that_is_emptied_ends_the_command(self):
+        for rest in (0, 30):
+            growing = self.file("growing.pcap", plain("rxe_rping"))
+            process = self.start("--follow", "--json", "--operations", growing)
+            self.assertEqual(json.loads(process.stdout.readline())["operation"], 1)
+            self.wait_until_it_waits(process)
+            os.truncate(growing, rest)
+            _, said = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 2, said)
+            self.assertIn(b"growing.pcap: was emptied or cut by its writer", said)
+
     def test_ctrl_c_ends_the_wait_for_an_empty_file(self):
         process = self.start("--follow", self.file("growing.pcap", b""))
         self.wait_until_it_waits(process)

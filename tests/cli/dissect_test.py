@@ -475,6 +475,10 @@ class Files(unittest.TestCase):
         self.assertEqual(self.operations("--glob", self.folder / "part[0-9].pcap"), self.wanted)
         self.assertEqual(self.operations("--glob", self.folder / "part[0-3].pcap",
                                          "--glob", self.folder / "part[4-6].pcap"), self.wanted)
+        # A file is read once, also if it is named as well or matches twice.
+        self.assertEqual(self.operations(self.folder / "part2.pcap", "--glob",
+                                         self.folder / "part[0-4].pcap", "--glob",
+                                         self.folder / "." / "part[0-6].pcap"), self.wanted)
         self.assertEqual(self.operations("--glob", self.folder / "part[0-3].pcap",
                                          *(self.folder / f"part{part}.pcap" for part in (4, 5, 6))),
                          self.wanted)

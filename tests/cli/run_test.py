@@ -278,6 +278,8 @@ class Misuse(unittest.TestCase):
                    "x")
         self.check(2, "pid = x: must be a number\n      `weft top --help`", "top", "x")
         self.check(2, "--slowest: Value -1 not in range", "dissect", "--slowest", "-1", "x.pcap")
+        self.check(2, "--clock-offset excludes --live", "dissect", "--live", "lo",
+                   "--clock-offset", "a.pcap=1")
         self.check(2, "--port: needs --peer or --serve\n      `weft doctor --help`", "doctor",
                    "--port", "20886")
         self.check(2, "--port: Value 0 not in range 1 to 65535\n      `weft doctor --help`",

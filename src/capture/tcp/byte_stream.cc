@@ -55,6 +55,7 @@ class StoredBytes final : public ByteStream {
     for (;;) {
       if (!wait()) return 0;
       const ssize_t count = ::read(descriptor_, out.data(), out.size());
+      if (count == 0) note_whether_emptied();
       if (count >= 0) {
         read_ += static_cast<std::uint64_t>(count);
         return static_cast<std::size_t>(count);
@@ -64,10 +65,19 @@ class StoredBytes final : public ByteStream {
       throw_error("cannot read");
     }
   }
+  [[nodiscard]] std::string problem() const override { return problem_; }
   [[nodiscard]] std::uint64_t stored_bytes_read() const override { return read_; }
   [[nodiscard]] std::uint64_t stored_bytes() const override { return size_; }
 
  private:
+  // A program that begins its capture anew writes to the same file from its beginning: bytes that
+  // come later do not continue what was read.
+  void note_whether_emptied() {
+    struct stat status {};
+    const off_t position = regular_ ? ::lseek(descriptor_, 0, SEEK_CUR) : -1;
+    if (position <= 0 || ::fstat(descriptor_, &status) != 0 || status.st_size >= position) return;
+    problem_ = "was emptied or cut by its writer while it was read; read it again";
+  }
   // Waits until the descriptor is readable. A pipe may never deliver anything, and the signal that
   // asks to stop may come just before read(), which would then block; so read() is called only when
   // it does not block. Returns false if the program was asked to stop.
@@ -94,6 +104,7 @@ class StoredBytes final : public ByteStream {
   bool regular_ = false;
   std::uint64_t read_ = 0;
   std::uint64_t size_ = 0;
+  std::string problem_;
 };
 
 // Returns the bytes that were read to detect the format, and then the rest.
