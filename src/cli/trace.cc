@@ -3,18 +3,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <istream>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <stdexcept>
+#include <streambuf>
 #include <string_view>
 #include <utility>
 
+#include "cli/same_file.h"
 #include "cli/terminal.h"
 #include "cli/trace_page.h"
 
@@ -35,7 +39,8 @@ struct Trace {
 
 // The device writes 256 MiB at most; several such files may be joined.
 constexpr std::uintmax_t most_bytes = std::uintmax_t{4} << 30;
-// Events have three levels below the document. The copies of a deep value are recursive.
+// Events have three levels below the document. The copies of a deep value are recursive, and so is
+// its destruction.
 constexpr int most_levels = 16;
 
 // A file may come from anywhere. Regular files only: a FIFO would wait, and a device may never end.
@@ -81,12 +86,60 @@ void check_header(const Json& header) {
   if (!header.contains("boot")) throw std::runtime_error("its header has no boot");
 }
 
+// The first value of a file, as far as it is an object or a list. A process that still writes its
+// trace adds events behind the end of the text and then moves the end: what was read before can
+// have the old end, and what is read after it the new events.
+class FirstValue final : public std::streambuf {
+ public:
+  explicit FirstValue(std::istream& file) : file_(file) {}
+
+ protected:
+  int_type underflow() override {
+    if (ended_ || !file_) return traits_type::eof();
+    file_.read(piece_.data(), static_cast<std::streamsize>(piece_.size()));
+    const std::size_t got = up_to_end({piece_.data(), static_cast<std::size_t>(file_.gcount())});
+    setg(piece_.data(), piece_.data(), piece_.data() + got);
+    return got > 0 ? traits_type::to_int_type(piece_.front()) : traits_type::eof();
+  }
+
+ private:
+  // The part of the next bytes that belongs to the value.
+  std::size_t up_to_end(std::string_view bytes) {
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      take(bytes[i]);
+      if (ended_) return i + 1;
+    }
+    return bytes.size();
+  }
+  // Brackets within strings are text; a string ends at a quotation mark without a backslash.
+  void take(char c) {
+    if (in_string_) {
+      if (c == '"' && !escaped_) in_string_ = false;
+      escaped_ = c == '\\' && !escaped_;
+      return;
+    }
+    if (c == '"') in_string_ = true;
+    if (c == '{' || c == '[') open();
+    if (c == '}' || c == ']') ended_ = --levels_ <= 0;
+  }
+  void open() {
+    if (++levels_ > most_levels) {
+      throw std::runtime_error("its values are too deep in one another");
+    }
+  }
+
+  std::istream& file_;
+  std::array<char, 65536> piece_{};
+  int levels_ = 0;
+  bool in_string_ = false;
+  bool escaped_ = false;
+  bool ended_ = false;
+};
+
 Json parse(std::istream& file) {
-  const auto limited = [](int depth, Json::parse_event_t /*event*/, Json& /*value*/) {
-    if (depth > most_levels) throw std::runtime_error("its values are too deep in one another");
-    return true;
-  };
-  Json document = Json::parse(file, limited, false);
+  FirstValue first(file);
+  std::istream text(&first);
+  Json document = Json::parse(text, nullptr, false);
   const bool ours = document.is_object() && document["otherData"].is_object() &&
                     document["otherData"].contains("weft_trace") &&
                     document["traceEvents"].is_array();
@@ -134,11 +187,17 @@ std::optional<double> shortest(const Trace& from, const Trace& to) {
   return least;
 }
 
+// A file that could not name its kernel has an empty text there (a sandbox without /proc).
+bool same_kernel(const Trace& first, const Trace& other) {
+  const Json& boot = first.header.at("boot");
+  return boot.is_string() && boot != "" && boot == other.header.at("boot");
+}
+
 // What to add to the times of `other`, so that they are on the clock of `first`. Processes of one
 // running kernel share the clock. Between hosts, messages in both directions show the difference,
 // if the shortest ways there and back took equally long; else the wall clocks have to agree.
 double clock_difference_us(const Trace& first, const Trace& other) {
-  if (first.header.at("boot") == other.header.at("boot")) return 0;
+  if (same_kernel(first, other)) return 0;
   const auto wall_ns = [](const Trace& trace) {
     return trace.header.at("realtime_ns").get<std::int64_t>() -
            trace.header.at("monotonic_ns").get<std::int64_t>();
@@ -252,24 +311,48 @@ std::string printable(std::string text) {
   return text;
 }
 
+// Queue pairs of several processes may have equal numbers.
 void print_summary(const Json& joined) {
-  std::map<std::string, std::size_t> requests;
+  std::map<std::pair<std::int64_t, std::string>, std::size_t> requests;
+  std::set<std::int64_t> processes;
   std::size_t arrows = 0;
   for (const Json& event : joined.at("traceEvents")) {
     const bool outer = event.value("cat", "") == "request" && event.value("ph", "") == "b" &&
                        event.contains("args");
-    if (outer) ++requests[event.value("name", "")];
+    if (outer) {
+      const std::int64_t process = event.value("pid", std::int64_t{0});
+      processes.insert(process);
+      ++requests[{process, event.value("name", "")}];
+    }
     if (event.value("name", "") == "placed") ++arrows;
   }
-  for (const auto& [track, count] : requests) {
-    fmt::print("{}: {} requests\n", printable(track), count);
+  for (const auto& [place, count] : requests) {
+    if (processes.size() > 1) fmt::print("process {}, ", place.first);
+    fmt::print("{}: {} requests\n", printable(place.second), count);
   }
   fmt::print("{} messages with post and placement\n", arrows);
+}
+
+// No file that is written may be an input, or the other one that is written.
+void check_written_files(const TraceOptions& options) {
+  const std::pair<const char*, const std::string&> written[] = {{"-o", options.output},
+                                                                {"--html", options.html}};
+  for (const auto& [option, path] : written) {
+    for (const std::string& file : options.files) {
+      if (path.empty() || !same_file(file, path)) continue;
+      throw std::runtime_error(fmt::format("{} would overwrite its input {}", option, file));
+    }
+  }
+  const bool both = !options.output.empty() && !options.html.empty();
+  if (both && same_file(options.output, options.html)) {
+    throw std::runtime_error(fmt::format("-o and --html both write {}", options.html));
+  }
 }
 
 }  // namespace
 
 int trace(const TraceOptions& options) try {
+  check_written_files(options);
   std::vector<Trace> traces;
   for (const std::string& path : options.files) traces.push_back(read(path));
   for (const Trace& each : traces) {

@@ -6,6 +6,7 @@ import os
 import pathlib
 import random
 import re
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -84,6 +85,55 @@ class Trace(unittest.TestCase):
         for events in ([7], ["x"], [[]], [None], {"a": 1}, 7):
             self.need_refused(self.document(events), events)
 
+    def test_a_file_to_which_events_are_added_meanwhile(self):
+        text = json.dumps({"otherData": _HEADER, "traceEvents": _EVENTS})
+        event = '{"ph":"B","cat":"call","name":"]}","pid":7,"tid":1,"ts":9}'
+        for more in (event + "\n]}", "   \n", "]}"):
+            done = self.trace(self.file(text + more))
+            self.assertEqual((done.returncode, done.stderr), (0, ""), more)
+            self.assertIn("send: 1 requests", done.stdout)
+        for name in ("\\", '\\"', "]}{[", '"]}'):
+            events = [*_EVENTS, {**_EVENTS[1], "name": name}]
+            self.assertEqual(self.trace(self.document(events)).returncode, 0, name)
+
+    def test_inputs_are_not_overwritten(self):
+        path = self.document(_EVENTS)
+        before = path.read_bytes()
+        link = self.folder / "link"
+        link.hardlink_to(path)
+        for options in (["-o", str(path)], ["--html", str(path)], ["-o", str(link)],
+                        ["-o", str(self.folder / "x"), "--html", str(self.folder / ".." /
+                                                                    self.folder.name / "x")]):
+            done = self.trace(path, *options)
+            self.assertEqual(done.returncode, 2, options)
+            self.assertRegex(done.stderr, "would overwrite its input|both write")
+            self.assertEqual(path.read_bytes(), before)
+            self.assertFalse((self.folder / "x").exists())
+
+    def two(self, **header):
+        """Two traces of one process number each, the second an hour later by the wall clock."""
+        other = {**_HEADER, "pid": 8, "realtime_ns": 3600 * 10**9, **header}
+        events = [{**event, "pid": 8} for event in _EVENTS[:2]]
+        second = self.file(json.dumps({"otherData": other, "traceEvents": events}), "second.json")
+        first = {**_HEADER, **header}
+        return str(second), self.document(_EVENTS, first)
+
+    def test_processes_are_counted_apart(self):
+        second, first = self.two()
+        done = self.trace(first, second)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for number in (7, 8):
+            self.assertIn(f"process {number}, send: 1 requests\n", done.stdout)
+
+    def test_kernels_without_a_name_are_not_the_same(self):
+        for boot, same in (("b", True), ("", False)):
+            second, first = self.two(boot=boot)
+            joined = self.folder / "joined.json"
+            self.assertEqual(self.trace(first, second, "-o", str(joined)).returncode, 0)
+            shifts = {each["shifted_us"]
+                      for each in json.loads(joined.read_text())["otherData"]["joined"]}
+            self.assertEqual(shifts == {0}, same, shifts)
+
     def test_what_is_no_regular_file(self):
         fifo = self.folder / "fifo"
         os.mkfifo(fifo)
@@ -121,6 +171,18 @@ class Trace(unittest.TestCase):
         self.assertFalse(re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f]", done.stdout),
                          repr(done.stdout))
         self.assertEqual(done.stdout.count("\n"), 2)
+
+    def test_names_of_files_do_not_control_the_terminal(self):
+        for name in (b"\xc2\x9b31m", b"\x9b31m", b"\xc3", b"\x7f\x1b[31m"):
+            done = subprocess.run([libraries.WEFT, "trace", os.fsencode(self.folder) + b"/" + name],
+                                  capture_output=True, check=False)
+            self.assertEqual(done.returncode, 2)
+            shown = done.stderr.decode()  # fails for what is no UTF-8
+            self.assertFalse(re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f]", shown), repr(shown))
+            self.assertIn(f"\\x{name[0]:02x}", shown)
+        done = subprocess.run([libraries.WEFT, "trace", self.folder / "Größe€"],
+                              capture_output=True, text=True, check=False)
+        self.assertIn("Größe€", done.stderr)
 
     def test_names_stay_within_the_page(self):
         pages = []
