@@ -26,6 +26,12 @@ namespace sys = device::sys;
 constexpr std::uint64_t longest_send_ns = 2'000'000'000;
 constexpr std::uint64_t longest_silence_ns = 60'000'000'000;
 constexpr int look_at_silence_ms = 1000;
+// The progress thread also moves the data of queue pairs: clients that come faster than they are
+// refused must not keep it here. The socket is reported again while more of them wait.
+constexpr int most_accepts_at_once = 8;
+// After accept(2) has failed, for example because this process has no descriptor left, the client
+// stays in the queue, and epoll would report the socket again at once.
+constexpr std::uint64_t pause_ns = 50'000'000;
 
 // By SO_PEERCRED (unix(7)) the kernel names the user of the client. Compared each time, because
 // this process may have changed its own.
@@ -55,16 +61,27 @@ std::shared_ptr<LiveServer> LiveServer::open(device::Device& device) try {
     return nullptr;
   }
   const std::shared_ptr<LiveServer> server(new LiveServer(device, std::move(listener)));
-  server->token_ = device.engine().watch_idly(made, EPOLLIN, server);
+  const std::lock_guard lock(server->mutex_);
+  server->watch();
   return server->token_ != 0 ? server : nullptr;
 } catch (const std::exception&) {
   return nullptr;
 }
 
+// With mutex_ held: the first client may be reported before the token is known.
+void LiveServer::watch() {
+  token_ = device_.engine().watch_idly(listener_.get(), EPOLLIN, shared_from_this());
+}
+
+// With mutex_ held.
+void LiveServer::unwatch() {
+  if (const auto token = std::exchange(token_, 0)) device_.engine().unwatch(token);
+}
+
 void LiveServer::stop() {
-  device_.engine().unwatch(token_);
   {
     const std::lock_guard lock(mutex_);
+    unwatch();
     stopping_ = true;
     listener_.reset();
     if (wake_) wake_->signal();
@@ -81,14 +98,31 @@ void LiveServer::abandon_after_fork() {
 // In the progress thread, or in one of the program: accepts only.
 void LiveServer::on_ready(std::uint32_t /*epoll_events*/) try {
   const std::lock_guard lock(mutex_);
-  while (listener_.valid()) {
+  for (int i = 0; i < most_accepts_at_once && listener_.valid(); ++i) {
     const int accepted = sys::accept(listener_.get(), nullptr);
-    if (accepted < 0) return;
+    if (accepted == -EAGAIN || accepted == -EINTR) return;
+    if (accepted < 0) return pause();
     Descriptor socket(accepted);
     if (is_own_user(accepted)) admit(std::move(socket));
   }
 } catch (const std::exception&) {
   // No memory, or no thread: the client finds its connection closed.
+}
+
+// With mutex_ held. Does not start the progress thread, as open().
+void LiveServer::pause() {
+  unwatch();
+  device_.engine().call_idly_at(sys::now_ns() + pause_ns, shared_from_this());
+}
+
+// The pause is over.
+void LiveServer::on_deadline() try {
+  const std::lock_guard lock(mutex_);
+  if (!listener_.valid() || token_ != 0) return;
+  watch();
+  if (token_ == 0) pause();
+} catch (const std::exception&) {
+  // No memory: no client is accepted any more.
 }
 
 // With mutex_ held. A client beyond the limit is closed.

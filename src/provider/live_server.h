@@ -36,6 +36,7 @@ class LiveServer : public device::Pollable, public std::enable_shared_from_this<
   void abandon_after_fork();
 
   void on_ready(std::uint32_t epoll_events) override;
+  void on_deadline() override;
 
  private:
   static constexpr std::size_t most_clients = 8;
@@ -45,6 +46,9 @@ class LiveServer : public device::Pollable, public std::enable_shared_from_this<
   };
 
   LiveServer(device::Device& device, Descriptor listener);
+  void watch();
+  void unwatch();
+  void pause();
   void admit(Descriptor socket);
   void start_thread();
   void run();
@@ -56,7 +60,7 @@ class LiveServer : public device::Pollable, public std::enable_shared_from_this<
   device::Device& device_;
   std::mutex mutex_;
   Descriptor listener_;
-  std::uint64_t token_ = 0;  // with the engine
+  std::uint64_t token_ = 0;  // with the engine; 0: not watched
   // Written under mutex_: admit() fills a free place, and only the thread frees one.
   std::array<Client, most_clients> clients_;
   bool running_ = false;
