@@ -231,7 +231,9 @@ std::string top_help() {
       "They need no option and no variable for that.",
       0, columns);
   text += heading("Columns");
-  text += entry("QP", "Queue pairs: with a connection, and all.");
+  text += entry("QP",
+                "Queue pairs: with a connection, and all. Those that a thread keeps locked during "
+                "the look are counted behind WAITS; the rates are those of the others then.");
   text +=
       entry("OPS/s",
             "Sends, Writes, Reads and atomics that the program posts in a second. What peers do "

@@ -1,6 +1,9 @@
 #include "cli/top_rates.h"
 
 #include <algorithm>
+#include <unordered_map>
+
+#include "cli/terminal.h"
 
 namespace weft::cli {
 namespace {
@@ -21,13 +24,10 @@ std::uint64_t number(const Json& object, std::string_view name) {
   return value.is_number_unsigned() ? value.get<std::uint64_t>() : 0;
 }
 
-// For a terminal: what the process sends is not trusted to be plain.
+// What the process sends is not trusted to be plain.
 std::string text(const Json& object, std::string_view name) {
   const Json& value = member(object, name);
-  std::string result = value.is_string() ? value.get<std::string>() : std::string();
-  std::ranges::replace_if(
-      result, [](unsigned char c) { return c < ' ' || c >= 0x7F; }, '?');
-  return result;
+  return value.is_string() ? plain_name(value.get<std::string>()) : std::string();
 }
 
 bool flag(const Json& object, std::string_view name) {
@@ -42,6 +42,14 @@ std::uint64_t sum(const Json& pair, std::initializer_list<std::string_view> name
   return total;
 }
 
+// An empty list where there is no list of this name. A reference: a copy of the list is as large as
+// the report.
+const Json& list(const Json& object, std::string_view name) {
+  static const Json none = Json::array();
+  const Json& value = member(object, name);
+  return value.is_array() ? value : none;
+}
+
 // What only grows, of one queue pair or of all that are destroyed.
 struct Totals {
   std::uint64_t operations = 0;
@@ -51,6 +59,7 @@ struct Totals {
   std::uint64_t receive_ns = 0;
   std::uint64_t room_ns = 0;
 
+  Totals() = default;
   explicit Totals(const Json& pair)
       : operations(sum(pair, {"sends", "writes", "reads", "atomics"}, "operations")),
         out(sum(pair, {"sends", "writes", "peer_reads"}, "bytes")),
@@ -58,6 +67,15 @@ struct Totals {
         peer_ns(number(pair, "credit_wait_ns")),
         receive_ns(number(pair, "rnr_wait_ns")),
         room_ns(number(pair, "room_wait_ns")) {}
+
+  void add(const Totals& other) {
+    operations += other.operations;
+    out += other.out;
+    in += other.in;
+    peer_ns += other.peer_ns;
+    receive_ns += other.receive_ns;
+    room_ns += other.room_ns;
+  }
 };
 
 double rate(std::uint64_t now, std::uint64_t before, double seconds) {
@@ -106,45 +124,72 @@ TopFigures figures_of(const Json& pair, const Json& before, double seconds) {
   return figures;
 }
 
-// The same queue pair in another report; null where it was not there. Numbers of queue pairs are
-// reused late.
-const Json& same(const Json& report, std::uint64_t queue_pair) {
-  static const Json none;
-  const Json& pairs = member(report, "queue_pairs");
-  if (!pairs.is_array()) return none;
-  const auto found = std::ranges::find_if(
-      pairs, [&](const Json& pair) { return number(pair, "number") == queue_pair; });
-  return found == pairs.end() ? none : *found;
+// The queue pairs of a report by their number, which are reused late.
+using Pairs = std::unordered_map<std::uint64_t, const Json*>;
+
+Pairs pairs_of(const Json& report) {
+  Pairs pairs;
+  for (const Json& pair : list(report, "queue_pairs")) pairs[number(pair, "number")] = &pair;
+  return pairs;
+}
+
+// Two reports of a device. A queue pair that was locked for long is left out of its report: nothing
+// is known of it there.
+struct Reports {
+  const Json& before;
+  const Json& now;
+  double seconds = 0;
+  Pairs before_pairs = pairs_of(before);
+  bool complete = number(before, "skipped") == 0 && number(now, "skipped") == 0;
+
+  // What to compare a queue pair with. One that is missing is new, and was zero; in an incomplete
+  // report it may have been left out, and its rates are not known.
+  [[nodiscard]] const Json& earlier(const Json& pair) const {
+    static const Json none;
+    const auto found = before_pairs.find(number(pair, "number"));
+    if (found != before_pairs.end()) return *found->second;
+    return complete ? none : pair;
+  }
+};
+
+Totals totals(const Json& report) {
+  Totals sum(member(report, "destroyed_queue_pairs"));
+  for (const Json& pair : list(report, "queue_pairs")) sum.add(Totals(pair));
+  return sum;
 }
 
 // The rates of a device: its live and its destroyed queue pairs together, so that what a queue pair
-// did before its end counts.
-TopFigures device_rates(const Json& before, const Json& now, double seconds) {
-  TopFigures sum;
-  const auto add = [&](const Json& report, TopFigures& total) {
-    const Json empty;
-    TopFigures one;
-    set_rates(one, Totals(member(report, "destroyed_queue_pairs")), Totals(empty), 1);
-    total.add(one);
-    const Json& pairs = member(report, "queue_pairs");
-    for (const Json& pair : pairs.is_array() ? pairs : Json::array()) {
-      set_rates(one, Totals(pair), Totals(empty), 1);
-      total.add(one);
-    }
-  };
-  TopFigures earlier;
-  add(before, earlier);
-  add(now, sum);
-  const auto divide = [&](double later, double former) {
-    return seconds > 0 ? std::max(0.0, later - former) / seconds : 0;
-  };
-  sum.operations = divide(sum.operations, earlier.operations);
-  sum.out = divide(sum.out, earlier.out);
-  sum.in = divide(sum.in, earlier.in);
-  for (std::size_t i = 0; i < TopFigures::causes; ++i) {
-    sum.waits[i].share = divide(sum.waits[i].share, earlier.waits[i].share);
+// did before its end counts. Where queue pairs are left out, only those that are in both reports.
+TopFigures device_rates(const Reports& reports) {
+  TopFigures figures;
+  if (reports.complete) {
+    set_rates(figures, totals(reports.now), totals(reports.before), reports.seconds);
+    return figures;
   }
-  return sum;
+  Totals now;
+  Totals before;
+  for (const Json& pair : list(reports.now, "queue_pairs")) {
+    now.add(Totals(pair));
+    before.add(Totals(reports.earlier(pair)));
+  }
+  set_rates(figures, now, before, reports.seconds);
+  return figures;
+}
+
+double seconds_between(const Json& before, const Json& now) {
+  const std::uint64_t then_ns = number(before, "time_ns");
+  const std::uint64_t now_ns = number(now, "time_ns");
+  if (then_ns == 0 || now_ns <= then_ns) return 0;
+  return static_cast<double>(now_ns - then_ns) / ns_per_s;
+}
+
+TopQueuePair row_of(const Json& pair, const Reports& reports) {
+  return {.number = number(pair, "number"),
+          .type = text(pair, "type"),
+          .state = text(pair, "state"),
+          .carrier = text(pair, "carrier"),
+          .peer = text(pair, "peer"),
+          .figures = figures_of(pair, reports.earlier(pair), reports.seconds)};
 }
 
 }  // namespace
@@ -185,31 +230,23 @@ TopDevice rates(const Json& before, const TopAnswer& now) {
                    .figures = {},
                    .queue_pairs = {}};
   if (!now.answered) return device;
-  const std::uint64_t then_ns = number(before, "time_ns");
-  const std::uint64_t now_ns = number(now.report, "time_ns");
-  if (then_ns != 0 && now_ns > then_ns) {
-    device.seconds = static_cast<double>(now_ns - then_ns) / ns_per_s;
-  }
-  for (const Json& pair : member(now.report, "queue_pairs")) {
-    const std::uint64_t id = number(pair, "number");
-    TopQueuePair row{.number = id,
-                     .type = text(pair, "type"),
-                     .state = text(pair, "state"),
-                     .carrier = text(pair, "carrier"),
-                     .peer = text(pair, "peer"),
-                     .figures = figures_of(pair, same(before, id), device.seconds)};
+  const Reports reports{before, now.report, seconds_between(before, now.report)};
+  device.seconds = reports.seconds;
+  device.skipped = number(now.report, "skipped");
+  for (const Json& pair : list(now.report, "queue_pairs")) {
+    TopQueuePair row = row_of(pair, reports);
     if (row.carrier != "none") ++device.connected;
     device.figures.add(row.figures);
     device.queue_pairs.push_back(std::move(row));
   }
-  const TopFigures all = device_rates(before, now.report, device.seconds);
+  const TopFigures all = device_rates(reports);
   device.figures.operations = all.operations;
   device.figures.out = all.out;
   device.figures.in = all.in;
   for (std::size_t i = 0; i < TopFigures::causes; ++i) {
     device.figures.waits[i].share = all.waits[i].share;
   }
-  for (const Json& queue : member(now.report, "completion_queues")) {
+  for (const Json& queue : list(now.report, "completion_queues")) {
     device.completion_depth += number(queue, "depth");
   }
   return device;

@@ -59,6 +59,7 @@ struct TopDevice {
   std::string why;  // it has not answered; empty: it has
   double seconds = 0;
   std::uint64_t connected = 0;  // queue pairs
+  std::uint64_t skipped = 0;    // queue pairs that were locked for long, and are not listed
   std::uint64_t completion_depth = 0;
   TopFigures figures;
   std::vector<TopQueuePair> queue_pairs;

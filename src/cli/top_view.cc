@@ -129,9 +129,10 @@ std::string table(const std::vector<TopDevice>& devices, bool queue_pairs) {
       text += why_text(device.why) + "\n";
       continue;
     }
-    text +=
-        fmt::format("{:>7} {}\n", fmt::format("{}/{}", device.connected, device.queue_pairs.size()),
-                    figures(device.figures, device.completion_depth, true));
+    text += fmt::format(
+        "{:>7} {}{}\n", fmt::format("{}/{}", device.connected, device.queue_pairs.size()),
+        figures(device.figures, device.completion_depth, true),
+        device.skipped == 0 ? "" : fmt::format(", {} locked queue pairs", device.skipped));
     for (const TopQueuePair& pair : device.queue_pairs) {
       if (!queue_pairs) break;
       const std::string name = fmt::format("0x{:06x} {} {} {}", pair.number, pair.type, pair.state,
@@ -154,6 +155,7 @@ std::string json(const std::vector<TopDevice>& devices) {
       one["address"] = device.address;
       one["seconds"] = device.seconds;
       one["connected"] = device.connected;
+      one["skipped"] = device.skipped;
       one["completion_depth"] = device.completion_depth;
       one["queue_pairs"] = nlohmann::json::array();
       for (const TopQueuePair& pair : device.queue_pairs) {

@@ -100,6 +100,11 @@ void watch(QueuePair& queue_pair, bool wanted) {
   if (lock_for_a_while(own)) queue_pair.watch_latencies_locked(wanted);
 }
 
+std::uint64_t room_wait_of(QueuePair& queue_pair) {
+  const std::lock_guard own(queue_pair.mutex());
+  return queue_pair.live_locked().room_wait_ns;
+}
+
 }  // namespace
 
 void add_to(QueuePairCounters& sum, const QueuePairCounters& more) {
@@ -142,12 +147,14 @@ void StatisticsRegistry::add(Region& region) {
 void StatisticsRegistry::remove(QueuePair& queue_pair) {
   const auto counters = queue_pair.counters();
   const CarrierNote carrier = queue_pair.carrier_note();
+  const std::uint64_t room_wait_ns = room_wait_of(queue_pair);
   const std::lock_guard lock(mutex_);
   if (queue_pairs_.erase(queue_pair.shared_from_this()) == 0) return;
   auto entry = entry_of(queue_pair, carrier, counters);
   entry.state = "destroyed";
   ++ended_.queue_pairs_destroyed;
   device::add(ended_.queue_pairs, counters);
+  ended_room_wait_ns_ += room_wait_ns;
   keep(destroyed_.queue_pairs, entry);
 }
 
@@ -227,6 +234,7 @@ StatisticsRegistry::Live StatisticsRegistry::live() {
     const std::lock_guard lock(mutex_);
     all.destroyed = ended_.queue_pairs_destroyed;
     all.destroyed_counters = ended_.queue_pairs;
+    all.destroyed_room_wait_ns = ended_room_wait_ns_;
     pairs.assign(queue_pairs_.begin(), queue_pairs_.end());
     for (CompletionQueue* queue : completion_queues_) {
       const std::unique_lock own(queue->mutex(), std::try_to_lock);
@@ -237,7 +245,10 @@ StatisticsRegistry::Live StatisticsRegistry::live() {
   }
   for (const auto& pair : pairs) {
     std::unique_lock own(pair->mutex(), std::defer_lock);
-    if (!lock_for_a_while(own)) continue;
+    if (!lock_for_a_while(own)) {
+      ++all.skipped;
+      continue;
+    }
     all.queue_pairs.push_back(
         {entry_of(*pair, pair->carrier_note_locked(), pair->counters_locked()),
          pair->live_locked()});

@@ -79,6 +79,9 @@ class StatisticsRegistry {
     std::vector<Queue> completion_queues;
     std::uint64_t destroyed = 0;  // queue pairs
     QueuePairCounters destroyed_counters;
+    std::uint64_t destroyed_room_wait_ns =
+        0;                      // the sum of LiveQueuePair::room_wait_ns at their end
+    std::uint64_t skipped = 0;  // queue pairs that were locked for long
   };
 
   // Limit on destroyed objects of each kind; further ones are counted in Snapshot::not_listed only.
@@ -99,7 +102,7 @@ class StatisticsRegistry {
   // pair out (or returns an empty snapshot): the calling thread itself may hold the lock, if a
   // signal handler of the application ends the program.
   [[nodiscard]] Snapshot snapshot();
-  // The same for `weft top`; what is locked for long is left out.
+  // The same for `weft top`; what is locked for long is left out, and queue pairs are counted then.
   [[nodiscard]] Live live();
   // Waits for each lock, so it leaves nothing out. Not for signal handlers.
   [[nodiscard]] Totals totals();
@@ -114,6 +117,7 @@ class StatisticsRegistry {
   std::mutex mutex_;
   bool watches_latencies_ = false;
   Totals ended_;  // of destroyed objects; the numbers created are those of all
+  std::uint64_t ended_room_wait_ns_ = 0;
   std::unordered_set<std::shared_ptr<QueuePair>> queue_pairs_;
   std::unordered_set<CompletionQueue*> completion_queues_;
   std::unordered_set<Region*> regions_;

@@ -206,19 +206,26 @@ std::string link_object(device::DeviceLink* link) {
       counters.delayed_bytes.load(), counters.stalls.load(), counters.lost_datagrams.load());
 }
 
+// The sums of the queue pairs that are destroyed, in the form of one queue pair.
+std::string destroyed_object(const StatisticsRegistry::Live& live) {
+  std::string text = object(StatisticsRegistry::QueuePairEntry{
+      .type = {}, .state = "destroyed", .carrier = {}, .counters = live.destroyed_counters});
+  text.pop_back();
+  return text + fmt::format(R"(, "room_wait_ns": {}}})", live.destroyed_room_wait_ns);
+}
+
 }  // namespace
 
 std::string to_live_json(device::Device& device) {
   const StatisticsRegistry::Live live = device.statistics_registry().live();
-  const StatisticsRegistry::QueuePairEntry destroyed{
-      .type = {}, .state = "destroyed", .carrier = {}, .counters = live.destroyed_counters};
   std::string address = device::to_string(device.addresses().front().address);
   address.erase(address.rfind(':'));
   return fmt::format(
       "{{\n  \"version\": 1,\n  \"pid\": {},\n  \"device\": \"{}\",\n  \"address\": \"{}\",\n"
-      "  \"time_ns\": {},\n  \"destroyed\": {},\n  \"destroyed_queue_pairs\": {},\n{},\n{}\n}}\n",
-      getpid(), device.verbs()->name, address, device::sys::now_ns(), live.destroyed,
-      object(destroyed), list("queue_pairs", live.queue_pairs),
+      "  \"time_ns\": {},\n  \"destroyed\": {},\n  \"skipped\": {},\n"
+      "  \"destroyed_queue_pairs\": {},\n{},\n{}\n}}\n",
+      getpid(), device.verbs()->name, address, device::sys::now_ns(), live.destroyed, live.skipped,
+      destroyed_object(live), list("queue_pairs", live.queue_pairs),
       list("completion_queues", live.completion_queues));
 }
 

@@ -1,6 +1,8 @@
 // Latencies of requests, which are taken only while `weft top` runs.
 #include <gtest/gtest.h>
 
+#include <mutex>
+
 #include "device/pair_fixture.h"
 #include "device/statistics_registry.h"
 
@@ -104,6 +106,39 @@ TEST_F(Latencies, OfFailedRequestsAreNotTaken) {
   ASSERT_EQ(pair_.a.write(1, {source_->sge(0, 64)}, sink_->address(), sink_->rkey() ^ 0x5A00), 0);
   EXPECT_NE(pair_.a.await().status, IBV_WC_SUCCESS);
   EXPECT_EQ(writes(), 0U);
+}
+
+// The peer takes nothing, because its lock is held, until TCP has no room.
+TEST_F(Latencies, WaitsForRoomCountWhileTheyLastAndWhenTheirQueuePairIsDestroyed) {
+  SKIP_WITHOUT_TCP("nothing else has no room");
+  constexpr std::size_t more_than_tcp_holds = 64U << 20U;
+  const auto source = pair_.a.buffer(more_than_tcp_holds);
+  const auto sink = pair_.b.buffer(more_than_tcp_holds);
+  StatisticsRegistry& registry = pair_.device->statistics_registry();
+  const auto look = [&] {
+    for (const auto& each : registry.live().queue_pairs) {
+      if (each.entry.number == pair_.a.queue_pair->verbs()->qp_num) return each.live;
+    }
+    ADD_FAILURE() << "the queue pair is not listed";
+    return LiveQueuePair{};
+  };
+  watch(true);
+  std::uint64_t later_ns = 0;
+  {
+    const std::lock_guard held(pair_.b.queue_pair->mutex());
+    ASSERT_EQ(
+        pair_.a.write(1, {source->sge(0, more_than_tcp_holds)}, sink->address(), sink->rkey()), 0);
+    while (!look().waits.room && !HasFailure()) pair_.a.queue_pair->drive_inline();
+    const std::uint64_t first_ns = look().room_wait_ns;
+    later_ns = look().room_wait_ns;
+    EXPECT_GT(later_ns, first_ns);
+    EXPECT_EQ(registry.live().skipped, 1U) << "the one whose lock is held";
+  }
+  EXPECT_EQ(registry.live().skipped, 0U);
+  EXPECT_EQ(registry.live().destroyed_room_wait_ns, 0U);
+  pair_.a.queue_pair->destroy();
+  pair_.a.queue_pair.reset();
+  EXPECT_GE(registry.live().destroyed_room_wait_ns, later_ns);
 }
 
 TEST_F(Latencies, SumsOfDestroyedQueuePairsStay) {

@@ -353,7 +353,7 @@ LiveQueuePair QueuePair::live_locked() {
   const RequestLatencies* latencies =
       parts_.observation ? parts_.observation->watch.latencies() : nullptr;
   if (!latencies) return live;
-  live.room_wait_ns = latencies->room_wait_ns();
+  live.room_wait_ns = latencies->room_wait_ns(TraceFile::now_ns());
   for (std::size_t kind = 0; kind < latency_kinds; ++kind) {
     const auto* histogram = latencies->of(static_cast<LatencyKind>(kind));
     if (!histogram) continue;

@@ -36,8 +36,11 @@ class RequestLatencies {
 
   // Whether the connection waits for room in TCP from now on. Does nothing where that is known.
   void waits_for_room(bool waits);
-  // The waits that are over.
-  [[nodiscard]] std::uint64_t room_wait_ns() const { return room_wait_ns_; }
+  // All waits, with the one that lasts.
+  [[nodiscard]] std::uint64_t room_wait_ns(std::uint64_t now_ns) const {
+    const bool lasts = room_since_ns_ != 0 && now_ns > room_since_ns_;
+    return room_wait_ns_ + (lasts ? now_ns - room_since_ns_ : 0);
+  }
 
   // Null where no request of the kind has completed.
   [[nodiscard]] const live::LatencyHistogram* of(LatencyKind kind) const {
@@ -52,7 +55,7 @@ class RequestLatencies {
 
   std::deque<Open> open_;
   std::uint64_t room_since_ns_ = 0;  // 0: it does not wait
-  std::uint64_t room_wait_ns_ = 0;
+  std::uint64_t room_wait_ns_ = 0;   // the waits that are over
   std::array<std::unique_ptr<live::LatencyHistogram>, latency_kinds> histograms_;
 };
 
