@@ -257,6 +257,16 @@ CLI::App* add_trace(CLI::App& app, TraceOptions& options) {
   return trace;
 }
 
+// CLI::Range would accept "nan", which is neither below nor above the limits.
+std::string check_interval(const std::string& text) {
+  constexpr double shortest_s = 0.1;
+  constexpr double longest_s = 3600;
+  double seconds = 0;
+  const bool number = CLI::detail::lexical_cast(text, seconds);
+  if (number && seconds >= shortest_s && seconds <= longest_s) return {};
+  return fmt::format("must be a number of seconds from {} to {}", shortest_s, longest_s);
+}
+
 CLI::App* add_top(CLI::App& app, TopOptions& options) {
   CLI::App* top = app.add_subcommand(
       "top", "Show what the devices of this user's processes do now: weft top [OPTIONS] [PID...]");
@@ -266,7 +276,7 @@ CLI::App* add_top(CLI::App& app, TopOptions& options) {
   top->add_flag("--queue-pairs", options.queue_pairs, "Show each queue pair below its device");
   top->add_option("--interval", options.interval_s, "Seconds between two looks")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.1, 3600.0))
+      ->check(check_interval)
       ->capture_default_str();
   top->add_option("--sort", options.sort,
                   "The column to sort by: ops, out, in, p50, p99, sq, rq, waits, pid or program")
@@ -276,7 +286,8 @@ CLI::App* add_top(CLI::App& app, TopOptions& options) {
   top->footer(
       "`weft help top` explains the columns.\n"
       "Exit status: 0; 1 if the sockets of this machine cannot be listed, and with --once if no "
-      "process that was named has a device; 2 for wrong options.");
+      "process that was named has a device; 2 for wrong options; 128 and its number if a signal "
+      "ends --once.");
   return top;
 }
 
@@ -435,7 +446,7 @@ int main(int count, char** arguments) {
     return weft::cli::finish_output(weft::cli::parse_and_do(count, arguments));
   } catch (const std::exception& error) {
     // A long text meets the error when it is printed, a short one when it is flushed.
-    if (std::ferror(stdout) != 0) return weft::cli::finish_output(1);
+    if (std::ferror(stdout) != 0) return weft::cli::finish_output(0);
     weft::cli::print_error(error.what());
     return 1;
   }

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "base/descriptor.h"
+#include "cli/descriptor_limit.h"
 #include "cli/terminal.h"
 #include "cli/top_rates.h"
 #include "cli/top_source.h"
@@ -31,40 +32,73 @@ using std::chrono::steady_clock;
 
 // A process answers within milliseconds, unless it is stopped or a lock of its device is held.
 constexpr milliseconds longest_answer{1000};
+constexpr int status_of_signals = 128;  // as shells have it
 
-// A terminal without line input and echo, until this is destroyed. Does nothing where standard
-// input is no terminal, or where keys are not wanted: in the background a change of the terminal
-// would stop the process (SIGTTOU).
+// A terminal without line input and echo, from enter() to leave(). Does nothing where standard
+// input is no terminal, or where keys are not wanted.
 class SingleKeys {
  public:
-  explicit SingleKeys(bool wanted) {
-    if (!wanted) return;
-    if (!isatty(STDIN_FILENO) || tcgetattr(STDIN_FILENO, &before_.emplace()) != 0) {
-      before_.reset();
-      return;
-    }
+  explicit SingleKeys(bool wanted) : wanted_(wanted && isatty(STDIN_FILENO) != 0) { enter(); }
+  ~SingleKeys() { leave(); }
+  SingleKeys(const SingleKeys&) = delete;
+  SingleKeys& operator=(const SingleKeys&) = delete;
+
+  // May be called again: a shell sets the terminal as it likes while this process is stopped. In
+  // the background a change of the terminal would stop the process (SIGTTOU), so there is none.
+  void enter() {
+    if (!wanted_ || !in_foreground()) return;
+    if (!before_ && tcgetattr(STDIN_FILENO, &before_.emplace()) != 0) before_.reset();
+    if (!before_) return;
     termios changed = *before_;
     changed.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
     tcsetattr(STDIN_FILENO, TCSANOW, &changed);
   }
-  ~SingleKeys() {
-    if (before_) tcsetattr(STDIN_FILENO, TCSANOW, &*before_);
+  // A shell may have put this process into the background meanwhile, and must not wait for it:
+  // SIGTTOU is blocked.
+  void leave() {
+    if (!before_) return;
+    sigset_t stopping;
+    sigset_t before;
+    sigemptyset(&stopping);
+    sigaddset(&stopping, SIGTTOU);
+    sigprocmask(SIG_BLOCK, &stopping, &before);
+    tcsetattr(STDIN_FILENO, TCSANOW, &*before_);
+    sigprocmask(SIG_SETMASK, &before, nullptr);
+    before_.reset();
   }
-  SingleKeys(const SingleKeys&) = delete;
-  SingleKeys& operator=(const SingleKeys&) = delete;
   [[nodiscard]] bool valid() const { return before_.has_value(); }
 
  private:
+  // A terminal that does not control this process cannot stop it.
+  [[nodiscard]] static bool in_foreground() {
+    const pid_t group = tcgetpgrp(STDIN_FILENO);
+    return group < 0 || group == getpgrp();
+  }
+
+  bool wanted_;
   std::optional<termios> before_;
 };
 
-// Signals that end the command become readable, so that the terminal is restored.
-Descriptor ending_signals() {
-  sigset_t ending;
-  sigemptyset(&ending);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ending, signal);
-  sigprocmask(SIG_BLOCK, &ending, nullptr);
-  return Descriptor(signalfd(-1, &ending, SFD_CLOEXEC));
+// Signals that end, stop or continue the command become readable, so that the terminal is restored
+// before, and changed again.
+Descriptor readable_signals() {
+  sigset_t taken;
+  sigemptyset(&taken);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT}) {
+    sigaddset(&taken, signal);
+  }
+  sigprocmask(SIG_BLOCK, &taken, nullptr);
+  return Descriptor(signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+// Does what the signal does to a process that does not handle it.
+void act_as_default(int signal) {
+  sigset_t one;
+  sigemptyset(&one);
+  sigaddset(&one, signal);
+  raise(signal);
+  sigprocmask(SIG_UNBLOCK, &one, nullptr);
+  sigprocmask(SIG_BLOCK, &one, nullptr);
 }
 
 // The rows that fit, in the width of the terminal.
@@ -97,6 +131,7 @@ class Top {
   void show(std::vector<TopDevice> devices);
   int show_none();
   bool pause();
+  bool take_signal();
   bool take_key();
 
   TopOptions options_;
@@ -104,17 +139,20 @@ class Top {
   std::string sort_;
   std::map<std::string, nlohmann::json> before_;  // the last report of each socket
   bool redraws_;  // each table takes the place of the one before, and keys change it
-  Descriptor ending_ = ending_signals();  // before the terminal is changed
+  Descriptor signals_ = readable_signals();  // before the terminal is changed
   SingleKeys keys_;
+  int ended_by_ = 0;  // a signal
 };
 
-// The rates since the last look.
+// The rates since the last look. The report of a device whose answer is late is kept for the next
+// one.
 std::vector<TopDevice> Top::look() {
   std::vector<TopDevice> devices;
   std::map<std::string, nlohmann::json> reports;
   for (TopAnswer& answer : source_.ask(longest_answer)) {
-    devices.push_back(rates(before_[answer.socket], answer));
-    if (answer.answered) reports[answer.socket] = std::move(answer.report);
+    nlohmann::json& before = before_[answer.socket];
+    devices.push_back(rates(before, answer));
+    reports[answer.socket] = std::move(answer.answered ? answer.report : before);
   }
   before_ = std::move(reports);
   return devices;
@@ -138,12 +176,9 @@ void Top::show(std::vector<TopDevice> devices) {
 
 // For --once, where there is nothing to show. A process that is named is expected to have a device.
 int Top::show_none() {
-  if (options_.json) {
-    show({});
-    return 0;
-  }
+  if (options_.json) show({});
   if (options_.pids.empty()) {
-    print_notice("no process of this user has a Weft device");
+    if (!options_.json) print_notice("no process of this user has a Weft device");
     return 0;
   }
   print_error(fmt::format(
@@ -160,11 +195,29 @@ bool Top::pause() {
     const auto left = std::chrono::duration_cast<milliseconds>(until - steady_clock::now());
     if (left.count() <= 0) return true;
     std::array<pollfd, 2> entries{
-        {{ending_.get(), POLLIN, 0}, {keys_.valid() ? STDIN_FILENO : -1, POLLIN, 0}}};
+        {{signals_.get(), POLLIN, 0}, {keys_.valid() ? STDIN_FILENO : -1, POLLIN, 0}}};
     if (::poll(entries.data(), entries.size(), static_cast<int>(left.count())) < 0) continue;
-    if (entries[0].revents != 0) return false;
+    if (entries[0].revents != 0 && !take_signal()) return false;
     if (entries[1].revents != 0) return take_key();
   }
+}
+
+// False: it ends the command.
+bool Top::take_signal() {
+  signalfd_siginfo taken{};
+  if (::read(signals_.get(), &taken, sizeof taken) != sizeof taken) return true;
+  const auto signal = static_cast<int>(taken.ssi_signo);
+  if (signal == SIGCONT) {
+    keys_.enter();
+  } else if (signal == SIGTSTP || signal == SIGQUIT) {
+    keys_.leave();
+    act_as_default(signal);
+    keys_.enter();  // it was continued, or there is no shell that could continue it
+  } else {
+    ended_by_ = signal;
+    return false;
+  }
+  return true;
 }
 
 bool Top::take_key() {
@@ -179,23 +232,26 @@ bool Top::take_key() {
   return true;
 }
 
-// The first look shows no rates, so that --once looks twice.
+// The first look shows no rates, so that --once looks twice. A signal is the usual end of the
+// command without --once; with it, there is no result.
 int Top::run() {
   std::vector<TopDevice> devices = look();
   if (options_.once && devices.empty()) return show_none();
   if (!options_.once && !options_.json) show(std::move(devices));
   while (pause()) {
     show(look());
-    if (options_.once || std::ferror(stdout) != 0) break;
+    if (options_.once || std::ferror(stdout) != 0) return 0;
   }
-  return 0;
+  return options_.once && ended_by_ != 0 ? status_of_signals + ended_by_ : 0;
 }
 
 }  // namespace
 
 int top(const TopOptions& options) try {
+  raise_descriptor_limit();  // one for each device
   return Top(options).run();
 } catch (const std::runtime_error& error) {
+  if (std::ferror(stdout) != 0) throw;  // main() knows output that nobody reads
   print_error(std::string("top: ") + error.what());
   return 1;
 }

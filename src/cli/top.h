@@ -19,7 +19,8 @@ struct TopOptions {
 // The words of --sort.
 [[nodiscard]] const std::vector<std::string>& top_sort_keys();
 
-// Returns the exit status: 0; 1 where the sockets of this machine cannot be listed.
+// Returns the exit status: 0; 1 where the sockets of this machine cannot be listed, and with `once`
+// where no process that was named has a device; 128 and the number of the signal that ended `once`.
 int top(const TopOptions& options);
 
 }  // namespace weft::cli

@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,10 +10,12 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
-#include <set>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
+#include <system_error>
 
+#include "cli/terminal.h"
 #include "live/socket_name.h"
 
 namespace weft::cli {
@@ -22,20 +25,26 @@ namespace {
 constexpr std::size_t most_report_bytes = 256U << 20U;
 constexpr unsigned accepting = 0x10000;  // __SO_ACCEPTCON, in the flags of /proc/net/unix
 
-// The abstract names of this network namespace on which a process listens, as in unix(7).
-std::set<std::string> listening_names() {
+// With errno.
+[[noreturn]] void throw_error(const char* what) {
+  throw std::runtime_error(std::string(what) + ": " + std::generic_category().message(errno));
+}
+
+// The abstract names of this network namespace on which a process listens, as in unix(7), with the
+// inodes of the sockets.
+std::map<std::string, std::string> listening_names() {
   std::ifstream file("/proc/net/unix");
-  if (!file) throw std::runtime_error("/proc/net/unix cannot be read; is /proc mounted?");
-  std::set<std::string> names;
+  if (!file) throw_error("/proc/net/unix cannot be read");
+  std::map<std::string, std::string> names;
   std::string line;
   std::getline(file, line);  // the heading
   while (std::getline(file, line)) {
     std::istringstream words(line);
-    std::string skipped, flags, name;
-    words >> skipped >> skipped >> skipped >> flags >> skipped >> skipped >> skipped >> name;
+    std::string skipped, flags, inode, name;
+    words >> skipped >> skipped >> skipped >> flags >> skipped >> skipped >> inode >> name;
     const bool listens = (std::strtoul(flags.c_str(), nullptr, 16) & accepting) != 0;
     if (listens && name.starts_with("@" + std::string(live::socket_prefix))) {
-      names.insert(name.substr(1));
+      names[name.substr(1)] = inode;
     }
   }
   return names;
@@ -48,12 +57,8 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-// The name may be anything that the process has chosen, and is shown on a terminal.
 std::string program_of(pid_t pid) {
-  std::string name = first_line("/proc/" + std::to_string(pid) + "/comm");
-  std::ranges::replace_if(
-      name, [](unsigned char c) { return c < ' ' || c >= 0x7F; }, '?');
-  return name;
+  return plain_name(first_line("/proc/" + std::to_string(pid) + "/comm"));
 }
 
 bool has_progress_thread(pid_t pid) {
@@ -75,13 +80,44 @@ std::string why_silent(pid_t pid) {
   return has_progress_thread(pid) ? "silent" : "idle";
 }
 
-// By SO_PEERCRED the kernel names who listens: another user may have taken any name. A process
-// number of 0 is one of another namespace.
-bool is_own(int socket, pid_t pid) {
+// A report has four levels. The copies and the destruction of a deep value are recursive.
+constexpr int most_levels = 16;
+
+// Null for what is no report.
+nlohmann::json parse_report(const std::string& text) {
+  bool deep = false;
+  const auto limited = [&deep](int depth, nlohmann::json::parse_event_t /*event*/,
+                               nlohmann::json& /*value*/) {
+    if (depth > most_levels) deep = true;
+    return !deep;  // false: the value is left out
+  };
+  nlohmann::json report = nlohmann::json::parse(text, limited, false);
+  return report.is_object() && !deep ? report : nlohmann::json();
+}
+
+// By SO_PEERCRED the kernel names who listens: another user may have taken any name. The number of
+// the process is that of this process's namespace, and 0 where it has none there. The name of the
+// socket has the number that the process knows itself by.
+std::optional<pid_t> own_listener(int socket) {
   ucred credentials{};
   socklen_t bytes = sizeof credentials;
-  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) != 0) return false;
-  return credentials.uid == geteuid() && (credentials.pid == pid || credentials.pid == 0);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) != 0) return std::nullopt;
+  return credentials.uid == geteuid() ? std::optional(credentials.pid) : std::nullopt;
+}
+
+// For a socket that cannot be asked: whether it is one of the process that its name says, and the
+// process is this user's. Another user may have taken the name.
+bool is_own_process(pid_t pid, const std::string& inode) {
+  const std::string folder = "/proc/" + std::to_string(pid);
+  struct stat status {};
+  if (stat(folder.c_str(), &status) != 0 || status.st_uid != geteuid()) return false;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder + "/fd", error), end; !error && at != end;
+       at.increment(error)) {
+    std::error_code closed;
+    if (std::filesystem::read_symlink(at->path(), closed) == "socket:[" + inode + "]") return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -101,29 +137,51 @@ std::vector<TopAnswer> TopSource::ask(std::chrono::milliseconds limit) {
 }
 
 void TopSource::find() {
-  const std::set<std::string> names = listening_names();
-  std::erase_if(devices_, [&](const auto& known) { return !names.contains(known.first); });
-  for (const std::string& name : names) {
+  const auto names = listening_names();
+  const auto has_ended = [&](const auto& known) { return !names.contains(known.first); };
+  std::erase_if(devices_, has_ended);
+  std::erase_if(others_, [&](const std::string& name) { return !names.contains(name); });
+  for (const auto& [name, inode] : names) {
     const auto pid = live::pid_of(name);
-    if (!pid || (!pids_.empty() && std::ranges::find(pids_, *pid) == pids_.end())) continue;
+    if (!pid || others_.contains(name)) continue;
     const auto known = devices_.find(name);
-    if (known == devices_.end() || !known->second.socket.valid()) connect(name, *pid);
+    if (known == devices_.end() || !known->second.socket.valid()) connect(name, *pid, inode);
   }
 }
 
 // Does not block, because a stopped process accepts no connection, and its queue may be full
 // (EAGAIN). The process is kept without a socket, and the next call tries it again.
-void TopSource::connect(const std::string& name, pid_t pid) {
-  Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!socket.valid()) return;
-  const live::SocketAddress address = live::address_of(name);
-  if (::connect(socket.get(), address.generic(), address.bytes) != 0) {
-    if (errno != EAGAIN) return;  // it has ended, or a sandbox forbids it
-    devices_[name] = {.pid = pid, .socket = {}, .text = {}};
+void TopSource::connect(const std::string& name, pid_t named, const std::string& inode) {
+  // A process is not disturbed where its name shows that it is not asked for.
+  if (!is_asked_for(named) && is_own_process(named, inode)) {
+    others_.insert(name);
     return;
   }
-  if (is_own(socket.get(), pid)) {
-    devices_[name] = {.pid = pid, .socket = std::move(socket), .text = {}};
+  Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  // Without one, for example because no descriptor is left, the device would be left out.
+  if (!socket.valid()) throw_error("no socket for a device");
+  const live::SocketAddress address = live::address_of(name);
+  if (::connect(socket.get(), address.generic(), address.bytes) != 0) {
+    // With another error it has ended, or a sandbox forbids it.
+    const bool full = errno == EAGAIN;
+    if (full && is_own_process(named, inode)) keep(name, {.pid = named, .visible = true});
+    return;
+  }
+  const auto listener = own_listener(socket.get());
+  if (!listener) return;
+  const bool visible = *listener != 0;
+  keep(name, {.pid = visible ? *listener : named, .visible = visible, .socket = std::move(socket)});
+}
+
+bool TopSource::is_asked_for(pid_t pid) const {
+  return pids_.empty() || std::ranges::find(pids_, pid) != pids_.end();
+}
+
+void TopSource::keep(const std::string& name, Device device) {
+  if (is_asked_for(device.pid)) {
+    devices_[name] = std::move(device);
+  } else {
+    others_.insert(name);
   }
 }
 
@@ -161,17 +219,17 @@ bool TopSource::read(Device& device) {
 TopAnswer TopSource::answer(const std::string& name, Device& device) {
   TopAnswer result{.pid = device.pid,
                    .socket = name,
-                   .program = program_of(device.pid),
+                   .program = device.visible ? program_of(device.pid) : "?",
                    .why = {},
                    .report = nullptr};
   if (!device.text.empty() && device.text.back() == '\0') {
     device.text.pop_back();
-    result.report = nlohmann::json::parse(device.text, nullptr, false);
+    result.report = parse_report(device.text);
     result.answered = result.report.is_object();
     device.text.clear();
     device.asked = false;
   }
-  if (!result.answered) result.why = why_silent(device.pid);
+  if (!result.answered) result.why = device.visible ? why_silent(device.pid) : "silent";
   return result;
 }
 

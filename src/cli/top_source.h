@@ -7,6 +7,7 @@
 #include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,20 +37,24 @@ class TopSource {
 
  private:
   struct Device {
-    pid_t pid = 0;
-    Descriptor socket;
+    pid_t pid = 0;         // in the namespace of this process, as far as it has one there
+    bool visible = false;  // /proc/PID is this process
+    Descriptor socket{};
     bool asked = false;  // its answer is not complete
-    std::string text;    // what has arrived of it
+    std::string text{};  // what has arrived of it
   };
 
   void find();
-  void connect(const std::string& name, pid_t pid);
+  void connect(const std::string& name, pid_t named, const std::string& inode);
+  [[nodiscard]] bool is_asked_for(pid_t pid) const;
+  void keep(const std::string& name, Device device);
   void collect(std::chrono::steady_clock::time_point until);
   [[nodiscard]] static bool read(Device& device);
   [[nodiscard]] TopAnswer answer(const std::string& name, Device& device);
 
   std::vector<int> pids_;
   std::map<std::string, Device> devices_;  // by the name of the socket
+  std::set<std::string> others_;           // names that are left out for good
 };
 
 }  // namespace weft::cli

@@ -1,6 +1,7 @@
 // Where `weft top` asks a process with a device for its counters: a Unix socket in the abstract
 // namespace, "weft-top/PID/RANDOM". The kernel lists these names in /proc/net/unix, so that nothing
-// has to be configured and no file is left behind.
+// has to be configured and no file is left behind. PID is the number by which the process knows
+// itself, which is another one in other namespaces of processes.
 //
 // The client sends one byte for each report that it wants. The answer is a JSON document with a
 // zero byte behind it. As long as a client is connected, the device takes the times of requests.

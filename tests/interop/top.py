@@ -31,17 +31,18 @@ def names(pid):
             if len(row) > 7 and int(row[3], 16) & _LISTENS and row[7].startswith(mine)]
 
 
-def look(*pids, interval=0.2, place=None):
+def look(*pids, interval=0.2, place=None, before=()):
     """The devices of one `weft top --once`, by process."""
-    done = subprocess.run([harness.weft(), "top", "--once", "--json", "--interval", str(interval),
-                           *map(str, pids)],
+    done = subprocess.run([*before, harness.weft(), "top", "--once", "--json",
+                           "--interval", str(interval), *map(str, pids)],
                           capture_output=True, text=True, check=False, timeout=harness.WAIT_S,
                           preexec_fn=place.enter if place else None)
-    need(done.returncode == 0, f"weft top: {done.stderr}")
     lines = done.stdout.splitlines()
     need(len(lines) == 1, f"not one document: {done.stdout}")
     document = json.loads(lines[0])
     need(document["version"] == 1, str(document["version"]))
+    wanted = 1 if pids and not document["devices"] else 0
+    need(done.returncode == wanted, f"weft top: {done.returncode}: {done.stderr}")
     return {each["pid"]: each for each in document["devices"]}
 
 
@@ -169,6 +170,42 @@ def idle(stage):
     need(not device["answered"] and device["why"] == "idle", str(device))
 
 
+_FULL = r"""
+import socket, sys, time
+name = f"\0weft-top/{sys.argv[1]}/0123456789abcdef"
+end = socket.socket(socket.AF_UNIX)
+end.bind(name)
+end.listen(0)
+waiting = []
+try:
+    while True:
+        waiting.append(socket.socket(socket.AF_UNIX))
+        waiting[-1].setblocking(False)
+        waiting[-1].connect(name)
+except BlockingIOError:
+    print("full")
+    time.sleep(1000)
+"""
+
+
+@cases.case("top.other_namespace")
+def other_namespace(stage):
+    """A process of a container with its own process numbers and the network of this host."""
+    unshare = ["unshare", "--user", "--map-current-user", "--pid", "--fork", "--kill-child"]
+    if not harness.succeeds(*unshare, "true"):
+        raise harness.Skip("no namespaces of processes")
+    outer = _player(stage, _report(1, []), before=unshare)
+    with open(f"/proc/{outer.pid}/task/{outer.pid}/children", encoding="ascii") as file:
+        inner = int(file.read())
+    shown = look(inner)
+    need(shown.keys() == {inner} and shown[inner]["answered"], str(shown))
+    need(shown[inner]["program"].startswith("python"), str(shown))
+    # The other way: the process has no number where it is asked from.
+    player = _player(stage, _report(1, []))
+    shown = look(player.pid, before=[*unshare, "--mount-proc"])
+    need(shown.keys() == {player.pid} and shown[player.pid]["program"] == "?", str(shown))
+
+
 @cases.case("top.other_user")
 def other_user(stage):
     """Another user sees nothing, and gets nothing where he connects by himself."""
@@ -203,6 +240,176 @@ def other_user(stage):
     impostor.expect("listens")
     need(look(impostor.pid) == {}, "an impostor is listed")
     impostor.expect("got 0")
+    # Nor one who cannot be asked, because his queue is full.
+    idle_process = stage.plain("idle", "cat", say=True)
+    impostor = stage.plain("full impostor", _PYTHON, "-u", "-c", _FULL, idle_process.pid,
+                           place=other)
+    impostor.expect("full")
+    need(look(idle_process.pid) == {}, "an impostor is listed under the number of another process")
+
+
+_PLAYER = r"""
+import os, socket, sys
+reports = [line.encode() for line in iter(sys.stdin.readline, "\n")]
+end = socket.socket(socket.AF_UNIX)
+end.bind(f"\0weft-top/{os.getpid()}/0123456789abcdef")
+end.listen(8)
+print("listens", flush=True)
+peer, _ = end.accept()
+while peer.recv(64):
+    print("asked", flush=True)
+    if reports[0].strip() == b"late":
+        sys.stdin.readline()
+        reports = reports[1:]
+    peer.sendall(reports[0] + b"\0")
+    reports = reports[1:] or reports
+"""
+
+
+def _pair(number, operations, room_wait_ns=0):
+    return {"number": number, "type": "RC", "state": "RTS", "carrier": "tcp",
+            "writes": {"operations": operations, "bytes": 100 * operations},
+            "room_wait_ns": room_wait_ns}
+
+
+def _report(time_s, pairs, destroyed=None, **more):
+    return {"version": 1, "device": "weft0", "address": "127.0.0.1", "time_ns": time_s * 10**9,
+            "destroyed_queue_pairs": destroyed or {}, "queue_pairs": pairs,
+            "completion_queues": [], **more}
+
+
+def _player(stage, *reports, before=()):
+    """A process that plays a device, and sends these reports, one for each look. Behind "late" it
+    sends the next one only after it is given a line."""
+    player = stage.plain("player", *before, _PYTHON, "-u", "-c", _PLAYER, say=True)
+    for each in reports:
+        player.say(each if isinstance(each, str) else json.dumps(each))
+    player.say("")
+    player.expect("listens")
+    return player
+
+
+def _played(stage, *reports):
+    """What `weft top` shows of a process that sends these reports."""
+    player = _player(stage, *reports)
+    shown = look(player.pid)[player.pid]
+    player.finish()
+    return shown
+
+
+@cases.case("top.rates")
+def rates(stage):
+    """Rates are those of all queue pairs, also of those that come, end or are left out."""
+    shown = _played(stage, _report(1, [_pair(1, 100)]),
+                    _report(3, [_pair(1, 300), _pair(2, 100)]))
+    need(shown["operations_per_s"] == 150 and shown["out_bytes_per_s"] == 15000, str(shown))
+    need(shown["seconds"] == 2 and shown["skipped"] == 0, str(shown))
+    # One ends: what it has waited counts on.
+    shown = _played(stage, _report(1, [_pair(1, 100, 10**9), _pair(2, 0, 10**9)]),
+                    _report(3, [_pair(1, 100, 2 * 10**9)], _pair(0, 200, 2 * 10**9)))
+    need(shown["operations_per_s"] == 100 and shown["waits"]["tcp"]["share"] == 1, str(shown))
+    # One is locked during the first look, or the second one.
+    both, one = [_pair(1, 100), _pair(2, 10**6)], [_pair(1, 100)]
+    shown = _played(stage, _report(1, one, skipped=1), _report(3, [_pair(1, 300), both[1]]))
+    need(shown["operations_per_s"] == 100, str(shown))
+    need([each["operations_per_s"] for each in shown["queue_pairs"]] == [100, 0], str(shown))
+    shown = _played(stage, _report(1, both), _report(3, [_pair(1, 300)], skipped=1))
+    need(shown["operations_per_s"] == 100 and shown["skipped"] == 1, str(shown))
+
+
+@cases.case("top.late")
+def late(stage):
+    """After an answer that was late, the rates are those since the one before."""
+    player = _player(stage, _report(1, [_pair(1, 100)]), "late", _report(3, [_pair(1, 300)]))
+    with subprocess.Popen([harness.weft(), "top", "--json", "--interval", "0.1", str(player.pid)],
+                          stdout=subprocess.PIPE, text=True) as shows:
+        try:
+            while json.loads(shows.stdout.readline())["devices"][0]["answered"]:
+                pass
+            player.say("now")
+            device = {"answered": False}
+            while not device["answered"]:
+                device = json.loads(shows.stdout.readline())["devices"][0]
+        finally:
+            shows.terminate()
+    need(device["seconds"] == 2 and device["operations_per_s"] == 100, str(device))
+
+
+@cases.case("top.ended_by_a_signal")
+def ended_by_a_signal(stage):
+    """--once has no result then; without it a signal is the usual end."""
+    for options, status in ((["--once"], 128 + signal.SIGTERM), ([], 0)):
+        player = _player(stage, _report(1, []))
+        with subprocess.Popen([harness.weft(), "top", *options, "--json", "--interval", "3600",
+                               str(player.pid)], stdout=subprocess.PIPE, text=True) as shows:
+            player.expect("asked")
+            shows.terminate()
+            said, _ = shows.communicate(timeout=harness.WAIT_S)
+        need(shows.returncode == status and not said, f"{options}: {shows.returncode}: {said}")
+
+
+@cases.case("top.nobody_reads")
+def nobody_reads(stage):
+    """A reader that has all that it wants is no error, also where SIGPIPE is ignored."""
+    for pairs in (0, 1000):  # less than a buffer, and more
+        player = _player(stage, _report(1, [_pair(each, 0) for each in range(pairs)]))
+        reads, writes = os.pipe()
+        os.close(reads)
+        done = subprocess.run([harness.weft(), "top", "--once", "--json", "--interval", "0.1",
+                               str(player.pid)], stdout=writes, stderr=subprocess.PIPE, text=True,
+                              check=False, timeout=harness.WAIT_S, restore_signals=False)
+        os.close(writes)
+        need(done.returncode == 0 and not done.stderr, f"{done.returncode}: {done.stderr}")
+
+
+_MANY = r"""
+import os, select, socket
+ends = []
+for number in range(40):
+    ends.append(socket.socket(socket.AF_UNIX))
+    ends[-1].bind(f"\0weft-top/{os.getpid()}/{number:016x}")
+    ends[-1].listen(8)
+print("listens", flush=True)
+while True:
+    for end in select.select(ends, [], [])[0]:
+        if end.family == socket.AF_UNIX and end.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            ends.append(end.accept()[0])
+        elif end.recv(64):
+            end.sendall(b'{"version": 1, "time_ns": 1}\0')
+        else:
+            ends.remove(end)
+"""
+
+
+@cases.case("top.many_devices")
+def many_devices(stage):
+    """More devices than descriptors by default."""
+    player = stage.plain("player", _PYTHON, "-u", "-c", _MANY)
+    player.expect("listens")
+    done = subprocess.run(["prlimit", "--nofile=20:1024", harness.weft(), "top", "--once", "--json",
+                           "--interval", "0.1", str(player.pid)], capture_output=True, text=True,
+                          check=False, timeout=harness.WAIT_S)
+    need(done.returncode == 0, done.stderr)
+    shown = [each["answered"] for each in json.loads(done.stdout)["devices"]]
+    need(shown == [True] * 40, str(shown))
+
+
+@cases.case("top.hostile_reports")
+def hostile_reports(stage):
+    """What a process sends cannot end the command, and a large report takes no long time."""
+    deep = "[" * 300_000 + "]" * 300_000
+    good = _report(1, [])
+    inside = json.dumps(good).replace('"queue_pairs": []', '"queue_pairs": ' + deep)
+    for wrong in (inside, deep, "7", '{"queue_pairs'):
+        shown = _played(stage, wrong)
+        need(not shown["answered"] and shown["why"], f"{wrong[:80]}: {shown}")
+    for value in (7, "x", {"a": 1}, [7], [[]], None):
+        shown = _played(stage, {**good, "queue_pairs": value, "completion_queues": value})
+        need(shown["answered"] and shown["operations_per_s"] == 0, f"{value}: {shown}")
+    many = 20_000
+    shown = _played(stage, _report(1, [_pair(each, 0) for each in range(many)]),
+                    _report(2, [_pair(each, 1) for each in range(many)]))
+    need(shown["operations_per_s"] == many and len(shown["queue_pairs"]) == many, "not all")
 
 
 _FORKS = r"""
