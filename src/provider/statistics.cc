@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "base/own_descriptors.h"
+#include "base/write_signals.h"
 
 namespace weft::provider {
 namespace {
@@ -97,6 +98,7 @@ void Statistics::write(const char* occasion) noexcept try {
   const std::lock_guard lock(writing_);
   if (!file_.valid()) return;
   const std::string text = format_(device_, occasion);
+  const BlockedWriteSignals blocked;
   std::size_t done = 0;
   while (done < text.size()) {
     const auto more =

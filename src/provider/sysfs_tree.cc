@@ -10,8 +10,11 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <stdexcept>
 #include <string_view>
+#include <system_error>
 
+#include "base/write_signals.h"
 #include "device/device.h"
 #include "device/gid_table.h"
 #include "device/sysfs.h"
@@ -84,7 +87,10 @@ void link_what_is_left(const files::path& from, const files::path& to) {
 void write_tree(const files::path& root, const Texts& texts, const Texts& links) {
   for (const auto& [path, text] : texts) {
     files::create_directories((root / path).parent_path());
-    std::ofstream(root / path) << text << '\n';
+    std::ofstream file(root / path);
+    file << text << '\n';
+    file.close();
+    if (!file) throw std::runtime_error((root / path).string() + " cannot be written");
   }
   for (const auto& [path, target] : links) {
     files::create_directories((root / path).parent_path());
@@ -127,7 +133,14 @@ std::string make_tree(device::Device& device) {
   std::string made = (place() / "weft-sysfs-XXXXXX").string();
   // The template has six X, which mkdtemp(3) replaces; it makes the folder with mode 0700.
   if (!mkdtemp(made.data())) return system_root;
-  write_tree(made, texts, links);
+  try {
+    const BlockedWriteSignals blocked;
+    write_tree(made, texts, links);
+  } catch (const std::exception&) {  // the disk is full, for example
+    std::error_code ignored;
+    files::remove_all(made, ignored);
+    throw;
+  }
   // Another process may have been faster; if something else is there, this one is kept.
   if (rename(made.c_str(), final_path.c_str()) == 0) return final_path;
   if (!is_ours(final_path)) return made;

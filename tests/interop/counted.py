@@ -145,6 +145,27 @@ def pipe(stage):
     side.finish()
 
 
+_LIMIT = r"""
+import ctypes, resource, signal
+verbs = ctypes.CDLL("libibverbs.so.1")
+verbs.ibv_get_device_list.restype = verbs.ibv_open_device.restype = ctypes.c_void_p
+devices = verbs.ibv_get_device_list(None)
+first = ctypes.cast(devices, ctypes.POINTER(ctypes.c_void_p))[0]
+assert verbs.ibv_open_device(ctypes.c_void_p(first))
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (16, hard))
+"""
+
+
+@cases.case("stats.limit")
+def limit(stage):
+    """A program with a limit on the size of its files ends as it would without the counters."""
+    path = stage.scratch("stats.json")
+    stage.start("device", "python3", "-c", _LIMIT, options=["--stats", path]).finish()
+    need(os.path.getsize(path) <= 16, "the limit does not work here")
+
+
 @cases.case("stats.refusals")
 def refusals(stage):
     """Each connection that was not let in is counted by its reason."""

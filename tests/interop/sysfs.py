@@ -74,6 +74,27 @@ with os.scandir(base) as entries: print([entry.name for entry in entries])
     need("1: CA" in side.lines, "not the type of the device")
 
 
+@cases.case("sysfs.without_room")
+def without_room(stage):
+    """A tree that cannot be written is not left behind, where later processes would find it."""
+    program = """
+import os, resource
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+try:
+    print("lists", os.listdir("/sys/class/infiniband"))
+except FileNotFoundError:
+    print("no devices")
+"""
+    folder = stage.scratch("runtime")
+    os.mkdir(folder, 0o700)
+    for handles in ("SIG_IGN", "SIG_DFL"):
+        signals = f"import signal; signal.signal(signal.SIGXFSZ, signal.{handles})"
+        stage.start("python3", "python3", "-c", signals + program,
+                    env={"XDG_RUNTIME_DIR": folder}).finish()
+        need(not os.listdir(folder), f"files stay: {os.listdir(folder)}")
+
+
 def _tree_of(stage, folder):
     side = stage.start("sh", "sh", "-c", "cd /sys/class/infiniband && pwd -P",
                        env={"XDG_RUNTIME_DIR": folder})

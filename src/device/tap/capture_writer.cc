@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/own_descriptors.h"
 #include "base/system_call.h"
+#include "base/write_signals.h"
 
 namespace weft::device {
 
@@ -106,34 +107,6 @@ bool file_size_is_limited() {
   rlimit limit{};
   return ::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY;
 }
-
-// Blocks SIGPIPE and SIGXFSZ while in scope and discards those that a write raises: a failed
-// capture must not kill the program that is being captured.
-class SignalGuard {
- public:
-  SignalGuard() {
-    sigset_t pending;
-    sigemptyset(&set_);
-    sigpending(&pending);
-    // A signal that is already pending belongs to the program and stays pending.
-    for (const int signal : {SIGPIPE, SIGXFSZ}) {
-      if (sigismember(&pending, signal) == 0) sigaddset(&set_, signal);
-    }
-    pthread_sigmask(SIG_BLOCK, &set_, &old_);
-  }
-  ~SignalGuard() {
-    const timespec at_once{};
-    while (sigtimedwait(&set_, nullptr, &at_once) > 0) {
-    }
-    pthread_sigmask(SIG_SETMASK, &old_, nullptr);
-  }
-  SignalGuard(const SignalGuard&) = delete;
-  SignalGuard& operator=(const SignalGuard&) = delete;
-
- private:
-  sigset_t set_;
-  sigset_t old_;
-};
 
 // Removes the first `bytes` bytes from `vectors`.
 std::span<iovec> advance(std::span<iovec> vectors, std::size_t bytes) {
@@ -223,7 +196,8 @@ void CaptureWriter::write(std::span<iovec> vectors, std::size_t packets) {
 
 // Truncates to complete blocks after a failure, so that readers do not report a damaged file.
 std::string CaptureWriter::write_file(std::span<iovec> vectors) {
-  std::optional<SignalGuard> guard;
+  // A failed capture must not end the program that is being captured.
+  std::optional<BlockedWriteSignals> guard;
   if (may_signal_) guard.emplace();
   const Written result = write_all(descriptor_, vectors);
   if (result.error == 0) {

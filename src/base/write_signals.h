@@ -1,0 +1,39 @@
+// Signals that a write raises when it fails: they must not end the program that the library is in.
+#pragma once
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <ctime>
+
+namespace weft {
+
+// Blocks SIGPIPE and SIGXFSZ in the calling thread as long as this lives, and discards those that a
+// write raises. The write fails with EPIPE or EFBIG instead (write(2), setrlimit(2)).
+class BlockedWriteSignals {
+ public:
+  BlockedWriteSignals() {
+    sigset_t pending;
+    sigemptyset(&set_);
+    sigpending(&pending);
+    // A signal that is already pending belongs to the program and stays pending.
+    for (const int signal : {SIGPIPE, SIGXFSZ}) {
+      if (sigismember(&pending, signal) == 0) sigaddset(&set_, signal);
+    }
+    pthread_sigmask(SIG_BLOCK, &set_, &old_);
+  }
+  ~BlockedWriteSignals() {
+    const timespec at_once{};
+    while (sigtimedwait(&set_, nullptr, &at_once) > 0) {
+    }
+    pthread_sigmask(SIG_SETMASK, &old_, nullptr);
+  }
+  BlockedWriteSignals(const BlockedWriteSignals&) = delete;
+  BlockedWriteSignals& operator=(const BlockedWriteSignals&) = delete;
+
+ private:
+  sigset_t set_;
+  sigset_t old_;
+};
+
+}  // namespace weft
