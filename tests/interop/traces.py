@@ -4,8 +4,10 @@ import collections
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import cases
@@ -298,6 +300,71 @@ def fifo(stage):
     side = stage.start("device", "ibv_devinfo", options=["--trace", path])
     side.finish(status=None)
     need(f"WEFT_TRACE={path}: cannot be written" in side.output, side.output)
+
+
+@cases.case("traces.name_of_the_program")
+def name_of_the_program(stage):
+    """The kernel cuts the name of a program after 15 bytes, here inside a character."""
+    path, program = stage.scratch("device.json"), stage.scratch("ä" * 9)
+    shutil.copy(harness.installed("ibv_devinfo"), program)
+    stage.start("device", program, options=["--trace", path]).finish()
+    need(read(path)["otherData"]["program"] == "ä" * 7 + "?", "another name")
+
+
+_CALLS = r"""
+import ctypes, os, resource, signal, sys
+verbs, rdma = (ctypes.CDLL(name) for name in ("libibverbs.so.1", "librdmacm.so.1"))
+verbs.ibv_get_device_list.restype = verbs.ibv_open_device.restype = ctypes.c_void_p
+rdma.rdma_create_event_channel.restype = ctypes.c_void_p
+def start():
+    devices = verbs.ibv_get_device_list(None)
+    first = ctypes.cast(devices, ctypes.POINTER(ctypes.c_void_p))[0]
+    if not verbs.ibv_open_device(ctypes.c_void_p(first)):
+        sys.exit("no device")
+    return ctypes.c_void_p(rdma.rdma_create_event_channel())
+def call(events):
+    made = ctypes.c_void_p()
+    if rdma.rdma_create_id(events, ctypes.byref(made), None, 0x106) or rdma.rdma_destroy_id(made):
+        sys.exit("no identifier")
+call(start())
+"""
+
+
+@cases.case("traces.fork")
+def fork(stage):
+    """The events of a child are those of its own thread."""
+    path, script = stage.scratch("trace.json"), stage.scratch("forks.py")
+    with open(script, "w", encoding="utf-8") as file:
+        file.write(_CALLS + "child = os.fork()\n"
+                   "if child: os.waitpid(child, 0)\n"
+                   "else: call(start())\n"
+                   "print('child', child)\n")
+    side = stage.start("python", sys.executable, "-u", script, options=["--trace", path])
+    child = int(side.expect(r"child ([1-9]\d*)")[1])
+    side.finish()
+    trace = read(f"{path}.{child}")
+    need(trace["otherData"]["pid"] == child, str(trace["otherData"]))
+    need(calls(trace)["rdma_create_id"] == 1, "the child has no events")
+    threads = {event["tid"] for event in trace["traceEvents"] if event.get("cat") == "call"}
+    need(threads == {child}, f"events of {threads} in process {child}")
+
+
+@cases.case("traces.full")
+def full(stage):
+    """A trace that could not grow is not tried again for each event, and stays complete."""
+    path, script = stage.scratch("trace.json"), stage.scratch("calls.py")
+    with open(script, "w", encoding="utf-8") as file:
+        file.write(_CALLS + "events = start()\n"
+                   "limit, hard = resource.getrlimit(resource.RLIMIT_FSIZE)\n"
+                   "signal.signal(signal.SIGXFSZ, signal.SIG_DFL)\n"
+                   "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))\n"
+                   "for _ in range(5000): call(events)\n"
+                   "resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))\n"
+                   "for _ in range(5000): call(events)\n")
+    stage.start("python", sys.executable, "-u", script, options=["--trace", path]).finish()
+    need(os.path.getsize(path) <= 1 << 20, f"{os.path.getsize(path)} bytes")
+    with open(path, encoding="utf-8") as file:
+        need(json.load(file)["otherData"]["dropped"] > 20_000, "too few were dropped")
 
 
 @cases.case("traces.cut")

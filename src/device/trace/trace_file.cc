@@ -17,9 +17,12 @@
 #include <system_error>
 
 #include "base/fault_handler.h"
+#include "base/fork_mark.h"
 #include "base/guarded_memory.h"
 #include "base/own_descriptors.h"
 #include "base/system_call.h"
+#include "base/utf8.h"
+#include "base/write_signals.h"
 
 namespace weft::device {
 namespace {
@@ -52,9 +55,18 @@ std::string host_name() {
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
 }
 
+// As device/system.h has it: the child of fork(2) keeps the variables of the thread, and has
+// another number.
 long thread_id() {
-  static thread_local const long id = system_call(SYS_gettid);
-  return id;
+  struct Known {
+    std::uint64_t process = 0;
+    long number = 0;
+  };
+  constinit static thread_local Known known;
+  if (const std::uint64_t process = fork_mark(); known.process != process) {
+    known = {process, system_call(SYS_gettid)};
+  }
+  return known.number;
 }
 
 // With errno; EWOULDBLOCK if another process writes the file.
@@ -91,9 +103,18 @@ std::uint64_t next_identity() {
 
 std::string json_text(std::string_view text) {
   std::string result;
-  for (const char c : text) {
-    if (c == '"' || c == '\\') result += '\\';
-    result += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
+  while (!text.empty()) {
+    const std::size_t size = utf8_bytes(text);
+    const char first = text.front();
+    if (first == '"' || first == '\\') result += '\\';
+    if (size == 0) {
+      result += '?';
+    } else if (static_cast<unsigned char>(first) < ' ') {
+      result += ' ';
+    } else {
+      result += text.substr(0, size);
+    }
+    text.remove_prefix(std::max<std::size_t>(size, 1));
   }
   return result;
 }
@@ -163,11 +184,16 @@ void TraceFile::store(char* to, std::string_view text) {
 // store into the mapping would raise SIGBUS, and write(2) reports that.
 bool TraceFile::extend(std::uint64_t bytes) {
   const std::uint64_t wanted = (size_bytes_ + bytes + step_bytes - 1) / step_bytes * step_bytes;
-  if (wanted > limit_bytes_) return false;
+  if (full_ || wanted > limit_bytes_) return false;
   const std::string spaces(wanted - size_bytes_, ' ');
+  // The program may have lowered its limit on the size of files.
+  const BlockedWriteSignals blocked;
   for (std::uint64_t at = size_bytes_; at < wanted;) {
     const auto done = pwrite(file_.get(), spaces.data(), wanted - at, static_cast<off_t>(at));
-    if (done < 0 && errno != EINTR) return false;
+    if (done < 0 && errno != EINTR) {
+      full_ = true;
+      return false;
+    }
     at += static_cast<std::uint64_t>(std::max<ssize_t>(done, 0));
   }
   size_bytes_ = wanted;

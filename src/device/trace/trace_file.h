@@ -66,6 +66,7 @@ class TraceFile {
   char* const memory_;  // limit_bytes_ of address space
   const std::uint64_t limit_bytes_;
   const std::uint64_t identity_;  // of this object in the process
+  bool full_ = false;             // the disk; it is not asked for each event again
   std::uint64_t size_bytes_ = 0;  // of the file
   std::uint64_t used_bytes_ = 0;  // up to the end of the JSON text
   std::uint64_t dropped_at_ = 0;  // the place of the count in the header
@@ -73,7 +74,8 @@ class TraceFile {
   std::atomic<std::uint64_t> numbers_{0};
 };
 
-// The text within quotation marks, for JSON.
+// The text within quotation marks, for JSON. The kernel cuts the names of programs, also inside a
+// character: bytes that are not well-formed UTF-8 become question marks.
 [[nodiscard]] std::string json_text(std::string_view text);
 
 }  // namespace weft::device
