@@ -178,7 +178,7 @@ int weft_connection_start_connecting(weft_connection** connection, const char* h
 }
 
 int weft_connection_await_established(weft_connection* connection, int timeout_ms) {
-  return guarded([&] {
+  return guarded_await([&] {
     if (std::holds_alternative<Connection>(connection->state)) return 0;
     AttemptCondition condition(connection->attempt());
     weft::verbs::detail::Waiter waiter(deadline_of(timeout_ms), {});

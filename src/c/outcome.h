@@ -43,7 +43,21 @@ auto guarded(Work&& work) noexcept -> decltype(work()) {
   }
 }
 
-// The same for a function whose result cannot be an error number: returns `failure` then.
+// The same for a function whose -EAGAIN means that the object is still connecting: an attempt that
+// has failed for want of something temporary is over as well, and has EHOSTUNREACH.
+template <typename Work>
+int guarded_await(Work&& work) noexcept {
+  return guarded([&] {
+    try {
+      return work();
+    } catch (const Error& error) {
+      if (error.error_number() == EAGAIN) return fail(EHOSTUNREACH, error.what());
+      throw;
+    }
+  });
+}
+
+// As guarded(), for a function whose result cannot be an error number: returns `failure` then.
 template <typename Work>
 auto guarded_or(decltype(std::declval<Work>()()) failure, Work&& work) noexcept
     -> decltype(work()) {

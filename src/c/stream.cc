@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "c/outcome.h"
@@ -24,6 +25,12 @@ weft::stream::ReceiveFlags flags_of(int flags) {
     throw weft::Error(EINVAL, "the flags of a receive have a bit that has no meaning");
   }
   return {.peek = (flags & WEFT_STREAM_PEEK) != 0, .wait_all = (flags & WEFT_STREAM_WAIT_ALL) != 0};
+}
+
+// Writes an address; -ENOTCONN for an empty text, which is the address of a stream without one.
+int copy_address(const std::string& address, char* text, size_t room) {
+  if (address.empty()) return fail(ENOTCONN, "the stream has no address yet: it is not connected");
+  return copy_text(address, text, room);
 }
 
 }  // namespace
@@ -69,7 +76,7 @@ int weft_stream_start_connecting(weft_stream** stream, const char* host, uint16_
 }
 
 int weft_stream_await_connected(weft_stream* stream, int timeout_ms) {
-  return guarded([&] {
+  return guarded_await([&] {
     if (stream->stream.await_connected(deadline_of(timeout_ms))) return 0;
     return fail(EAGAIN, "the stream was not connected until the timeout");
   });
@@ -153,11 +160,11 @@ void weft_stream_free(weft_stream* stream) {
 }
 
 int weft_stream_local_address(weft_stream* stream, char* text, size_t room) {
-  return guarded([&] { return copy_text(stream->stream.local_address(), text, room); });
+  return guarded([&] { return copy_address(stream->stream.local_address(), text, room); });
 }
 
 int weft_stream_peer_address(weft_stream* stream, char* text, size_t room) {
-  return guarded([&] { return copy_text(stream->stream.peer_address(), text, room); });
+  return guarded([&] { return copy_address(stream->stream.peer_address(), text, room); });
 }
 
 // The bytes belong to the stream.

@@ -11,7 +11,8 @@ namespace weft::connection::detail {
 
 class AddressResolution : public Condition {
  public:
-  // Looks up a host name, which may block, and starts the resolution. Throws Error.
+  // Starts the resolution. A host name would be looked up first, which may block: callers pass a
+  // numeric address. Throws Error.
   AddressResolution(const Address& peer, const Options& options);
 
   [[nodiscard]] bool holds() override;

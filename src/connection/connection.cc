@@ -4,6 +4,7 @@
 
 #include "connection/address_resolution.h"
 #include "connection/core_waits.h"
+#include "verbs/host_lookup.h"
 
 namespace weft::connection {
 
@@ -72,7 +73,12 @@ namespace {
 std::unique_ptr<detail::Core> resolve(const Address& peer, const Options& options,
                                       Deadline deadline, std::stop_token stop) {
   detail::Waiter waiter(deadline, std::move(stop));
-  detail::AddressResolution resolution(peer, options);
+  verbs::detail::HostLookup lookup(options.backend, peer);
+  if (lookup.has_begun()) {
+    const std::string name = fmt::format("{} port {}", peer.host, peer.port);
+    detail::check_woken(waiter.until(lookup), "resolve " + name, name);
+  }
+  detail::AddressResolution resolution(lookup.take(), options);
   detail::check_woken(waiter.until(resolution), resolution.what(), resolution.peer());
   return resolution.make();
 }

@@ -55,6 +55,8 @@ class Resolved {
     if (unknown) reason = ": no host has that name; check it, or use a numeric address";
     if (later) reason = ": the name server does not answer; use a numeric address, or try again";
     if (unknown) why = ENXIO;
+    // EAGAIN would mean to those who wait for a connection that it is still under way.
+    if (later) why = EHOSTUNREACH;
     fail(why ? why : EINVAL,
          fmt::format("cannot resolve \"{}\" port {}{}", address.host, address.port, reason),
          {.object = "address",
