@@ -19,14 +19,14 @@ class AwaitedReceives {
   struct Receive {
     std::uint64_t user_id;
     AwaitedRequest* awaited;  // null: Connection::await() returns the outcome
-    verbs::KeptSlice kept;
+    std::optional<verbs::KeptSlice> kept;
   };
 
   // Returns the wr_id to post with.
   [[nodiscard]] std::uint64_t add(std::uint64_t user_id, AwaitedRequest* awaited,
-                                  verbs::KeptSlice kept = {}) {
+                                  const verbs::KeptSlice* kept) {
     const std::uint64_t id = Requests::mark | (++last_ & ~(std::uint64_t{0xFFFF} << 48));
-    receives_.emplace(id, Receive{user_id, awaited, std::move(kept)});
+    receives_.emplace(id, Receive{user_id, awaited, kept ? std::optional(*kept) : std::nullopt});
     return id;
   }
   // Removes the receive that has completed, or could not be posted; nothing if it is the user's.

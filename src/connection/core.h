@@ -157,6 +157,21 @@ class Core {
   [[nodiscard]] bool pads_private_data() const;
   void note_end();
   [[nodiscard]] verbs::ConnectionParameters parameters(std::span<const std::byte> bytes) const;
+  // Holds the lock of a queue. What the completed requests of the queue have kept is destroyed when
+  // the lock is released: that may call the program, which may use the connection again.
+  class QueueLock {
+   public:
+    QueueLock(Core& core, Queue queue);
+    ~QueueLock() { released_.swap(of_queue_); }
+    QueueLock(const QueueLock&) = delete;
+    QueueLock& operator=(const QueueLock&) = delete;
+
+   private:
+    std::vector<verbs::KeptSlice>& of_queue_;
+    std::vector<verbs::KeptSlice> released_;  // destroyed after lock_
+    std::lock_guard<std::mutex> lock_;
+  };
+
   struct Kind {
     bool internal = false;
     AwaitedRequest* awaited = nullptr;
@@ -172,9 +187,6 @@ class Core {
   // The same for receives, until `most` outcomes are there for await(); receiving_ must be held.
   void collect_receives(std::size_t most);
   void take_receive(const verbs::Completion& completion);
-  [[nodiscard]] std::mutex& lock_of(Queue queue) {
-    return queue == Queue::send ? posting_ : receiving_;
-  }
   // The lock of the queue must be held.
   void hand_out(Queue queue, std::size_t count, std::vector<Outcome>& into);
   [[nodiscard]] std::optional<Advertisement> next_advertisement();
@@ -201,6 +213,7 @@ class Core {
   Requests requests_;
   std::mutex receiving_;  // guards the outcomes of receives, and the awaited ones
   std::array<std::deque<Outcome>, 2> outcomes_;
+  std::array<std::vector<verbs::KeptSlice>, 2> released_;  // see QueueLock
   std::array<WaitQueue, 2> wait_queues_;
   AdvertisementPoll advertisement_poll_;
 

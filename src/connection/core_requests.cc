@@ -36,6 +36,10 @@ std::optional<RemoteBuffer> part_of(const RemoteBuffer& buffer, std::uint64_t of
   return buffer.slice(offset, bytes);
 }
 
+Core::QueueLock::QueueLock(Core& core, Queue queue)
+    : of_queue_(core.released_[queue == Queue::send ? 0 : 1]),
+      lock_(queue == Queue::send ? core.posting_ : core.receiving_) {}
+
 template <typename Post>
 // Frees entries by polling only when the queue is full: polling on every post would cost more.
 int Core::post(std::uint64_t id, SendFlags flags, const Kind& kind, const Post& post) {
@@ -58,7 +62,7 @@ int Core::post_receive(std::span<const LocalSlice> into, std::uint64_t id, Await
   std::unique_lock lock(receiving_, std::defer_lock);
   if (awaited || kept) {
     lock.lock();
-    id = awaited_receives_.add(id, awaited, kept ? *kept : verbs::KeptSlice());
+    id = awaited_receives_.add(id, awaited, kept);
   }
   ++end_.receives_under_way;  // before the device can complete it
   const int failed = queue_pair_.post_receive(into, id);
@@ -70,7 +74,7 @@ int Core::post_receive(std::span<const LocalSlice> into, std::uint64_t id, Await
 
 int Core::post_send(std::span<const LocalSlice> from, std::uint64_t id, SendFlags flags,
                     AwaitedRequest* awaited, const verbs::KeptSlice* kept) {
-  const std::lock_guard lock(posting_);
+  const QueueLock lock(*this, Queue::send);
   const Kind kind{.awaited = awaited, .kept = kept};
   return post(id, flags, kind, [&](std::uint64_t wr_id, SendFlags with) {
     return queue_pair_.post_send(from, wr_id, with);
@@ -79,7 +83,7 @@ int Core::post_send(std::span<const LocalSlice> from, std::uint64_t id, SendFlag
 
 int Core::post_write(std::span<const LocalSlice> from, const RemoteBuffer& to, std::uint64_t id,
                      SendFlags flags, AwaitedRequest* awaited, const verbs::KeptSlice* kept) {
-  const std::lock_guard lock(posting_);
+  const QueueLock lock(*this, Queue::send);
   const Kind kind{.awaited = awaited, .kept = kept};
   return post(id, flags, kind, [&](std::uint64_t wr_id, SendFlags with) {
     return queue_pair_.post_write(from, to, wr_id, with);
@@ -89,7 +93,7 @@ int Core::post_write(std::span<const LocalSlice> from, const RemoteBuffer& to, s
 int Core::post_send_with_immediate(const LocalSlice& from, std::uint32_t immediate,
                                    std::uint64_t id, SendFlags flags,
                                    const verbs::KeptSlice* kept) {
-  const std::lock_guard lock(posting_);
+  const QueueLock lock(*this, Queue::send);
   return post(id, flags, {.kept = kept}, [&](std::uint64_t wr_id, SendFlags with) {
     return queue_pair_.post_send_with_immediate(from, immediate, wr_id, with);
   });
@@ -97,7 +101,7 @@ int Core::post_send_with_immediate(const LocalSlice& from, std::uint32_t immedia
 
 int Core::post_send_with_invalidate(const LocalSlice& from, std::uint32_t rkey, std::uint64_t id,
                                     SendFlags flags, const verbs::KeptSlice* kept) {
-  const std::lock_guard lock(posting_);
+  const QueueLock lock(*this, Queue::send);
   return post(id, flags, {.kept = kept}, [&](std::uint64_t wr_id, SendFlags with) {
     return queue_pair_.post_send_with_invalidate(from, rkey, wr_id, with);
   });
@@ -106,7 +110,7 @@ int Core::post_send_with_invalidate(const LocalSlice& from, std::uint32_t rkey, 
 int Core::post_write_with_immediate(const LocalSlice& from, const RemoteBuffer& to,
                                     std::uint32_t immediate, std::uint64_t id, SendFlags flags,
                                     const verbs::KeptSlice* kept) {
-  const std::lock_guard lock(posting_);
+  const QueueLock lock(*this, Queue::send);
   return post(id, flags, {.kept = kept}, [&](std::uint64_t wr_id, SendFlags with) {
     return queue_pair_.post_write_with_immediate(from, to, immediate, wr_id, with);
   });
@@ -115,7 +119,7 @@ int Core::post_write_with_immediate(const LocalSlice& from, const RemoteBuffer& 
 int Core::post_fetch_and_add(const LocalSlice& before, const RemoteBuffer& target,
                              std::uint64_t addend, std::uint64_t id, SendFlags flags,
                              const verbs::KeptSlice* kept) {
-  const std::lock_guard lock(posting_);
+  const QueueLock lock(*this, Queue::send);
   return post(id, flags, {.kept = kept}, [&](std::uint64_t wr_id, SendFlags with) {
     return queue_pair_.post_fetch_and_add(before, target, addend, wr_id, with);
   });
@@ -124,7 +128,7 @@ int Core::post_fetch_and_add(const LocalSlice& before, const RemoteBuffer& targe
 int Core::post_compare_and_swap(const LocalSlice& before, const RemoteBuffer& target,
                                 std::uint64_t expected, std::uint64_t desired, std::uint64_t id,
                                 SendFlags flags, const verbs::KeptSlice* kept) {
-  const std::lock_guard lock(posting_);
+  const QueueLock lock(*this, Queue::send);
   return post(id, flags, {.kept = kept}, [&](std::uint64_t wr_id, SendFlags with) {
     return queue_pair_.post_compare_and_swap(before, target, expected, desired, wr_id, with);
   });
@@ -140,7 +144,7 @@ int Core::post_compare_and_swap(const LocalSlice& before, const RemoteBuffer& ta
 // Therefore all parts are posted signaled.
 int Core::post_read(std::span<const LocalSlice> into, const RemoteBuffer& from, std::uint64_t id,
                     SendFlags flags, AwaitedRequest* awaited, const verbs::KeptSlice* kept) {
-  const std::lock_guard lock(posting_);
+  const QueueLock lock(*this, Queue::send);
   const std::size_t reads =
       std::max<std::size_t>((into.size() + read_slices_ - 1) / read_slices_, 1);
   if (requests_.room() < reads) collect_sends();
@@ -179,7 +183,7 @@ void Core::collect_sends() {
       outcomes_[0].push_back(outcome_of(completion, completion.id()));
       return;
     }
-    kept_requests_.release(completion.id());
+    kept_requests_.release(completion.id(), released_[0]);
     const auto finished = requests_.finish(completion.id(), completion.ok());
     if (!finished || !finished->report) return;
     Outcome outcome = outcome_of(completion, finished->user_id);
@@ -209,7 +213,8 @@ void Core::collect_receives(std::size_t most) {
 
 void Core::take_receive(const verbs::Completion& completion) {
   --end_.receives_under_way;
-  const auto receive = awaited_receives_.finish(completion.id());
+  auto receive = awaited_receives_.finish(completion.id());
+  if (receive && receive->kept) released_[1].push_back(std::move(*receive->kept));
   const Outcome outcome = outcome_of(completion, receive ? receive->user_id : completion.id());
   if (receive && receive->awaited) {
     receive->awaited->outcome = outcome;
@@ -220,7 +225,7 @@ void Core::take_receive(const verbs::Completion& completion) {
 }
 
 void Core::collect(Queue queue, std::size_t count, std::vector<Outcome>& into) {
-  const std::lock_guard lock(lock_of(queue));
+  const QueueLock lock(*this, queue);
   queue == Queue::send ? collect_sends() : collect_receives(count - std::min(count, into.size()));
   hand_out(queue, count, into);
   // The surplus is for the next waiters.
@@ -228,7 +233,7 @@ void Core::collect(Queue queue, std::size_t count, std::vector<Outcome>& into) {
 }
 
 void Core::take_outcomes(Queue queue, std::size_t count, std::vector<Outcome>& into) {
-  const std::lock_guard lock(lock_of(queue));
+  const QueueLock lock(*this, queue);
   hand_out(queue, count, into);
 }
 
@@ -243,32 +248,32 @@ void Core::hand_out(Queue queue, std::size_t count, std::vector<Outcome>& into) 
 
 // Receives that were polled for Connection::await() are left to its waiters.
 void Core::poll(Queue queue) {
-  const std::lock_guard lock(lock_of(queue));
+  const QueueLock lock(*this, queue);
   queue == Queue::send ? collect_sends() : collect_receives(SIZE_MAX);
   if (queue == Queue::receive && !outcomes_[1].empty()) wait_queue(queue).wake_others();
 }
 
 bool Core::is_settled(const AwaitedRequest& awaited) {
-  const std::lock_guard lock(lock_of(awaited.queue));
+  const QueueLock lock(*this, awaited.queue);
   return awaited.outcome.has_value();
 }
 
 // Under the same lock as collect_sends(), so the outcome goes either here or to collect(), never to
 // both.
 std::optional<Outcome> Core::detach(AwaitedRequest& awaited) {
-  const std::lock_guard lock(lock_of(awaited.queue));
+  const QueueLock lock(*this, awaited.queue);
   awaited.queue == Queue::send ? requests_.detach(awaited) : awaited_receives_.detach(awaited);
   return std::exchange(awaited.outcome, std::nullopt);
 }
 
 bool Core::has_room() {
-  const std::lock_guard lock(posting_);
+  const QueueLock lock(*this, Queue::send);
   collect_sends();
   return !requests_.full();
 }
 
 bool Core::has_known_room() {
-  const std::lock_guard lock(posting_);
+  const QueueLock lock(*this, Queue::send);
   return !requests_.full();
 }
 
@@ -285,7 +290,7 @@ void Core::post_control(const Control::Write& write) {
 
 // Advertisements share the send queue with the user's requests, and so may find it full.
 void Core::advertise(const Advertisement& advertisement) {
-  const std::lock_guard lock(posting_);
+  const QueueLock lock(*this, Queue::send);
   if (!can_advertise()) {
     throw Error(EOPNOTSUPP, "cannot advertise a buffer: the peer has not agreed to advertisements");
   }
@@ -317,7 +322,7 @@ void Core::report_taken() {
 // The buffer in the peer's private data comes first. Reports progress to the peer from time to
 // time, so that it can reuse the ring's slots.
 std::optional<Advertisement> Core::next_advertisement() {
-  const std::lock_guard lock(posting_);
+  const QueueLock lock(*this, Queue::send);
   if (initial_advertisement_) return std::exchange(initial_advertisement_, std::nullopt);
   if (!can_advertise()) {
     throw Error(EOPNOTSUPP, "the peer has not agreed to advertisements");

@@ -290,6 +290,54 @@ static void a_kept_buffer_lives_until_the_request_has_completed(void) {
   end(&sides);
 }
 
+/* The connection and buffer that free_and_post() uses. */
+static struct sides* posting;
+static weft_buffer* posted;
+static int posted_receive, posted_send;
+
+static void free_and_post(void* user) {
+  posted_receive = weft_post_receive_kept(posting->active, posted, 0, 16, 41);
+  posted_send = weft_post_send(posting->active, posted, 0, 16, 42, WEFT_KEEP);
+  free_memory(user);
+}
+
+static void memory_that_becomes_free_is_replaced_by_the_next_request(void) {
+  struct sides sides = {0};
+  weft_buffer *buffer = NULL, *peer = NULL;
+  CHECK_IS(establish(&sides), 0);
+  posting = &sides;
+  CHECK_IS(weft_buffer_allocate(sides.active, 16, WEFT_LOCAL, &posted), 0);
+  CHECK_IS(weft_buffer_allocate(sides.passive, 16, WEFT_LOCAL, &peer), 0);
+  for (int receives = 0; receives < 2; ++receives) {
+    void* memory = calloc(1, 16);
+    const weft_queue queue = receives ? WEFT_RECEIVES : WEFT_SENDS;
+    posted_receive = posted_send = 1;
+    CHECK_IS(weft_buffer_register_owned(sides.active, memory, 16, WEFT_LOCAL, free_and_post,
+                                        &memory, &buffer),
+             0);
+    if (receives) {
+      CHECK_IS(weft_post_receive_kept(sides.active, buffer, 0, 16, 40), 0);
+      CHECK_IS(weft_post_send(sides.passive, peer, 0, 16, 43, 0), 0);
+    } else {
+      CHECK_IS(weft_post_receive(sides.passive, peer, 0, 16, 44), 0);
+      CHECK_IS(weft_post_send(sides.active, buffer, 0, 16, 40, WEFT_KEEP), 0);
+    }
+    weft_buffer_free(buffer);
+    CHECK_IS(outcome_of(sides.active, queue).id, 40);
+    CHECK(memory == NULL);
+    CHECK_IS(posted_receive, 0);
+    CHECK_IS(posted_send, 0);
+    if (!receives) {
+      /* The receive that was posted meanwhile is for the next turn, in front of its own. */
+      CHECK_IS(weft_post_send(sides.passive, peer, 0, 16, 45, 0), 0);
+      CHECK_IS(outcome_of(sides.active, WEFT_RECEIVES).id, 41);
+    }
+  }
+  weft_buffer_free(posted);
+  weft_buffer_free(peer);
+  end(&sides);
+}
+
 /* Each kind of request keeps its buffer; the last one is signaled and lets all of them go. */
 static void immediates_and_atomics_keep_their_buffers(void) {
   struct sides sides = {0};
@@ -477,6 +525,7 @@ int main(void) {
   completions_have_the_size_of_the_program();
   structures_need_their_size();
   a_kept_buffer_lives_until_the_request_has_completed();
+  memory_that_becomes_free_is_replaced_by_the_next_request();
   immediates_and_atomics_keep_their_buffers();
   establishing_without_waiting();
   an_attempt_fails_or_is_abandoned();

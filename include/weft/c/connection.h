@@ -179,8 +179,9 @@ WEFT_C_API int weft_buffer_allocate(weft_connection* connection, size_t bytes, i
 WEFT_C_API int weft_buffer_register(weft_connection* connection, void* memory, size_t bytes,
                                     int access, weft_buffer** buffer);
 /* The same with memory whose owner learns when it is free: calls `release` once, in any thread,
- * when the buffer was freed and the last request that was posted with WEFT_KEEP has completed. If
- * this fails, `release` is not called. */
+ * when the buffer was freed and the last request that was posted with WEFT_KEEP has completed. It
+ * may post to the connection, unless it is called inside of weft_connection_free(), for requests
+ * that have not completed. If this fails, `release` is not called. */
 WEFT_C_API int weft_buffer_register_owned(weft_connection* connection, void* memory, size_t bytes,
                                           int access, void (*release)(void* user), void* user,
                                           weft_buffer** buffer);
@@ -195,8 +196,8 @@ WEFT_C_API weft_remote_buffer weft_buffer_remote(weft_buffer* buffer);
 WEFT_C_API void weft_buffer_free(weft_buffer* buffer);
 
 /* --- Requests. `offset` and `bytes` are a part of the local buffer: -ERANGE if it is not within
- * the buffer. -ENOMEM if the queue is full. -ENOTCONN for all but receives, before the connection
- * is established. */
+ * the buffer, or has 4 GiB or more, which no request can have. -ENOMEM if the queue is full.
+ * -ENOTCONN for all but receives, before the connection is established. */
 
 /* Posts a receive: the peer's next send that finds it first is stored in the part of the buffer.
  * The buffer must live, and is the device's, until the outcome. -ERANGE if the part is not within
@@ -254,9 +255,9 @@ WEFT_C_API int weft_post_compare_and_swap(weft_connection* connection, weft_buff
                                           uint64_t remote_offset, uint64_t expected,
                                           uint64_t desired, uint64_t id, int flags);
 /* Waits for `count` outcomes of one queue, failures included, and writes them to `outcomes`, which
- * has room for as many. Returns how many there are: fewer, and maybe 0, if the timeout has passed,
- * or no posted request is left that could still complete. Each outcome goes to one of the threads
- * that wait. */
+ * has room for as many. Returns how many there are: fewer, and maybe 0, if the timeout has passed
+ * or, after the end, no posted request is left that could still complete. Each outcome goes to one
+ * of the threads that wait. */
 WEFT_C_API int weft_connection_await(weft_connection* connection, weft_queue queue,
                                      weft_outcome* outcomes, size_t count, int timeout_ms);
 /* weft_connection_await() with all that came with each request; `size` is sizeof(weft_completion).
@@ -264,10 +265,10 @@ WEFT_C_API int weft_connection_await(weft_connection* connection, weft_queue que
 WEFT_C_API int weft_connection_await_completions(weft_connection* connection, weft_queue queue,
                                                  weft_completion* completions, size_t size,
                                                  size_t count, int timeout_ms);
-/* A descriptor for poll(2), readable while an outcome may be available; then call
- * weft_connection_await() with timeout 0, also once before the first poll. It belongs to the
- * connection. With WEFT_PROGRESS=manual data moves only while this process is in a call of the
- * library. */
+/* A descriptor for poll(2), readable when outcomes may have become available; then, and before the
+ * first poll, call weft_connection_await() with timeout 0 until it returns fewer than `count`: only
+ * such a call makes the descriptor report the next one. It belongs to the connection. With
+ * WEFT_PROGRESS=manual data moves only while this process is in a call of the library. */
 WEFT_C_API int weft_connection_fd(weft_connection* connection, weft_queue queue);
 
 /* --- Advertising buffers to the peer */

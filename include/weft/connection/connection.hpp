@@ -212,12 +212,13 @@ class Connection : public ConnectionEnd {
                                                    SendFlags flags = SendFlags::signaled) const;
 
   // Waits for `count` outcomes of one queue, failures included. Returns fewer if the deadline has
-  // passed, a stop was requested, or no posted request is left that could still complete. Throws
-  // Error if waiting itself fails.
+  // passed, a stop was requested or, after the end, no posted request is left that could still
+  // complete. Throws Error if waiting itself fails.
   [[nodiscard]] WEFT_API std::vector<Outcome> await(Queue queue, std::size_t count,
                                                     Deadline deadline, std::stop_token stop = {});
-  // A descriptor that is readable while an outcome may be available; then call await() with
-  // Deadline::now(). Call await() once before the first wait for the descriptor: that arms it.
+  // A descriptor that is readable when outcomes may have become available. Then, and before the
+  // first wait for the descriptor, call await() with Deadline::now() until it returns fewer than
+  // `count`: only such a call arms the descriptor.
   [[nodiscard]] WEFT_API int fd(Queue queue) const;
 
   // True if both sides have enabled Options::advertisements.
