@@ -28,6 +28,12 @@ StreamAcceptor::StreamAcceptor(stream::Listener listener, std::vector<std::byte>
   if (result < 0) throw Error(-result, "the descriptor of a listener cannot be watched");
 }
 
+// A stream that is only destroyed waits until its peer has confirmed the end, which one that is
+// silent does not do.
+StreamAcceptor::~StreamAcceptor() {
+  for (const auto& stream : connecting_) stream->abort();
+}
+
 void StreamAcceptor::take_requests() {
   while (auto request = listener_.next(Deadline::now())) {
     try {

@@ -17,6 +17,10 @@ namespace weft::c {
 class StreamAcceptor {
  public:
   StreamAcceptor(stream::Listener listener, std::vector<std::byte> private_data);
+  // As close(2) does with connections that were not accepted, the streams are reset.
+  ~StreamAcceptor();
+  StreamAcceptor(const StreamAcceptor&) = delete;
+  StreamAcceptor& operator=(const StreamAcceptor&) = delete;
 
   // Waits for the next stream that is connected; empty if the deadline has passed.
   std::optional<stream::Stream> accept(const Deadline& deadline);
