@@ -1,5 +1,8 @@
 // The C interface of streams: memory that is sent from, or written to, without a copy. See
 // weft/c/stream.h.
+#include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <span>
 
 #include "c/connection_handle.h"
@@ -7,6 +10,13 @@
 #include "c/stream_handle.h"
 
 using namespace weft::c;
+
+namespace {
+
+// The size of a slice is a number of 32 bits.
+constexpr std::size_t longest_slice = std::numeric_limits<std::uint32_t>::max();
+
+}  // namespace
 
 int weft_stream_register(weft_stream* stream, void* memory, size_t bytes, weft_buffer** buffer) {
   return guarded([&] {
@@ -20,7 +30,12 @@ int weft_stream_register(weft_stream* stream, void* memory, size_t bytes, weft_b
 ssize_t weft_stream_send_registered(weft_stream* stream, weft_buffer* buffer, size_t offset,
                                     size_t count, int timeout_ms) {
   return guarded([&] {
-    return result_of(*stream, stream->stream.send_registered(buffer->slice(offset, count),
+    // Of a part that is too long for a slice, the beginning is sent. The whole of it is compared
+    // with the buffer first, without a sum that could wrap around.
+    const std::size_t size = buffer->buffer.size_bytes();
+    const bool within = offset <= size && count <= size - offset;
+    const std::size_t sent = within ? std::min(count, longest_slice) : count;
+    return result_of(*stream, stream->stream.send_registered(buffer->slice(offset, sent),
                                                              deadline_of(timeout_ms)));
   });
 }

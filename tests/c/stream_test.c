@@ -1,10 +1,11 @@
 /* Streams through the C interface, both sides in one process. */
-#define _POSIX_C_SOURCE 200809L
+#define _DEFAULT_SOURCE
 
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -349,6 +350,28 @@ static void registered_memory_is_sent_without_a_copy(void) {
   end(&sides);
 }
 
+/* A request has a size of 32 bits: the beginning of a longer part is sent. */
+static void a_part_may_be_longer_than_a_request(void) {
+  const uint64_t size = (uint64_t)5 << 30;
+  struct sides sides;
+  weft_buffer* buffer = NULL;
+  void* memory;
+  ssize_t sent;
+  if (size > SIZE_MAX) return;
+  sides = connected(NULL);
+  memory = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  CHECK(memory != MAP_FAILED);
+  CHECK_IS(weft_stream_register(sides.active, memory, (size_t)size, &buffer), 0);
+  sent = weft_stream_send_registered(sides.active, buffer, 0, (size_t)size, 0);
+  CHECK(sent > 0 && (uint64_t)sent < size);
+  CHECK_IS(weft_stream_send_registered(sides.active, buffer, 1, (size_t)size, 0), -ERANGE);
+  CHECK_IS(weft_stream_abort(sides.active), 0);
+  end(&sides);
+  weft_buffer_free(buffer);
+  CHECK_IS(munmap(memory, (size_t)size), 0);
+}
+
 static void the_peer_writes_to_a_mapped_buffer(void) {
   weft_stream_options options = WEFT_STREAM_OPTIONS;
   struct sides sides;
@@ -494,6 +517,7 @@ int main(void) {
   a_request_is_accepted_or_rejected();
   receives_peek_and_wait_for_all();
   registered_memory_is_sent_without_a_copy();
+  a_part_may_be_longer_than_a_request();
   the_peer_writes_to_a_mapped_buffer();
   one_queue_has_the_events_of_listeners_and_streams();
   return 0;

@@ -226,7 +226,8 @@ WEFT_C_API int weft_link_register(weft_link* link, void* memory, size_t bytes,
                                   weft_buffer** buffer);
 /* Sends parts of registered buffers, at most 16, as one message without a copy. Buffers and memory
  * must stay as they are until the callback `sent` or `failed`; `parts` is used during the call
- * only. -EINVAL for more parts, -ERANGE for one that is not within its buffer; the other errors are
+ * only. -EINVAL for more parts, -ERANGE for one that is not within its buffer or has 4 GiB or more;
+ * the other errors are
  * those of weft_link_send(). */
 WEFT_C_API int weft_link_send_parts(weft_link* link, const weft_part* parts, size_t count,
                                     uint32_t type, uint64_t tag, int flags, uint64_t* number);

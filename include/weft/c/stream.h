@@ -120,7 +120,8 @@ WEFT_C_API int weft_stream_consume(weft_stream* stream, size_t count);
 WEFT_C_API int weft_stream_register(weft_stream* stream, void* memory, size_t bytes,
                                     weft_buffer** buffer);
 /* Sends a part of a registered buffer, as weft_stream_send(). When this returns, the bytes may be
- * changed. -ERANGE if the part is not within the buffer. */
+ * changed. At most 4 GiB less one byte are sent by one call. -ERANGE if the part is not within the
+ * buffer. */
 WEFT_C_API ssize_t weft_stream_send_registered(weft_stream* stream, weft_buffer* buffer,
                                                size_t offset, size_t count, int timeout_ms);
 
