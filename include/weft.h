@@ -10,6 +10,10 @@
  * - Structures of options begin with their size, so that later releases can append members. Set it
  *   by the initializer of the same name. A member that is 0 has its default value.
  *
+ * A thread must not be cancelled by pthread_cancel(3) while it is in a call of the library: that
+ * ends the process. Disable the cancellation around the call, or end its wait by closing the
+ * object.
+ *
  * In the child of a fork(2) the objects of the parent can only be freed; new ones can be made.
  *
  * Functions, structures and values are kept in later releases with the same MAJOR.MINOR version;

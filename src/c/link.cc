@@ -195,7 +195,7 @@ int weft_link_finish(weft_link* link) {
 }
 
 void weft_link_free(weft_link* link) {
-  if (link == nullptr) return;
+  if (link == nullptr || link->maker.is_parent()) return;
   // There is no result by which a failure could be reported, and the link is freed in any case.
   static_cast<void>(guarded([&] {
     link->end();

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "c/maker.h"
 #include "weft/c/message.h"
 #include "weft/message.hpp"
 
@@ -26,6 +27,7 @@ struct weft_link : std::enable_shared_from_this<weft_link> {
   weft::message::Connection connection;
   // Holds the link for the program. Empty after weft_link_free().
   std::shared_ptr<weft_link> held;
+  weft::c::Maker maker;
 
  private:
   struct Pending {
@@ -47,6 +49,7 @@ struct weft_link : std::enable_shared_from_this<weft_link> {
 // Memory of a loop for messages.
 struct weft_message_buffer {
   weft::message::Buffer buffer;
+  weft::c::Maker maker;
 };
 
 namespace weft::c {

@@ -13,10 +13,12 @@ using weft::message::Request;
 
 struct weft_link_listener {
   Listener listener;
+  Maker maker;
 };
 
 struct weft_link_request {
   Request request;
+  Maker maker;
 };
 
 int weft_link_connect(weft_loop* loop, weft_link** link, const char* host, uint16_t port,
@@ -38,13 +40,15 @@ int weft_link_listen(weft_loop* loop, weft_link_listener** listener, const char*
                      void* user, int backlog) {
   return guarded([&] {
     if (on_request == nullptr) return fail(EINVAL, "a listener needs a callback for requests");
-    *listener = new weft_link_listener{loop->loop.listen(
-        address_of(host, port),
-        [on_request, user](Request request) {
-          // The program owns the request, and frees it by accepting or rejecting it.
-          on_request(new weft_link_request{std::move(request)}, user);
-        },
-        backlog)};
+    *listener = new weft_link_listener{
+        loop->loop.listen(
+            address_of(host, port),
+            [on_request, user](Request request) {
+              // The program owns the request, and frees it by accepting or rejecting it.
+              on_request(new weft_link_request{std::move(request), {}}, user);
+            },
+            backlog),
+        {}};
     return 0;
   });
 }
@@ -54,12 +58,13 @@ uint16_t weft_link_listener_port(weft_link_listener* listener) {
 }
 
 void weft_link_listener_free(weft_link_listener* listener) {
-  delete listener;
+  if (listener != nullptr && !listener->maker.is_parent()) delete listener;
 }
 
 int weft_link_accept(weft_link_request* request, weft_link** link,
                      const weft_link_handlers* handlers, void* user,
                      const weft_link_options* options) {
+  if (request->maker.is_parent()) return fail(EPERM, "the request is that of the parent process");
   // The request is freed in any case, also if it cannot be accepted.
   const std::unique_ptr<weft_link_request> owner(request);
   return guarded([&] {
@@ -74,6 +79,7 @@ int weft_link_accept(weft_link_request* request, weft_link** link,
 
 int weft_link_reject(weft_link_request* request, const void* private_data,
                      size_t private_data_bytes) {
+  if (request->maker.is_parent()) return 0;
   const std::unique_ptr<weft_link_request> owner(request);
   return guarded([&] {
     request->request.reject(bytes_of(private_data, private_data_bytes));

@@ -40,13 +40,13 @@ weft::message::Limits limits_of(const weft_loop_limits* from) {
 int weft_loop_new(weft_loop** loop, const weft_loop_limits* limits) {
   return guarded([&] {
     // The loop throws Error(EINVAL) for limits that are out of range.
-    *loop = new weft_loop{weft::message::EventLoop(limits_of(limits))};
+    *loop = new weft_loop{weft::message::EventLoop(limits_of(limits)), {}};
     return 0;
   });
 }
 
 void weft_loop_free(weft_loop* loop) {
-  delete loop;
+  if (loop != nullptr && !loop->maker.is_parent()) delete loop;
 }
 
 ssize_t weft_loop_step(weft_loop* loop, int timeout_ms) {

@@ -13,7 +13,7 @@ using weft::connection::LocalSlice;
 
 int weft_link_allocate(weft_link* link, size_t bytes, weft_message_buffer** buffer) {
   return guarded([&] {
-    *buffer = new weft_message_buffer{link->connection.allocate(bytes)};
+    *buffer = new weft_message_buffer{link->connection.allocate(bytes), {}};
     return 0;
   });
 }
@@ -79,7 +79,7 @@ void weft_message_buffer_truncate(weft_message_buffer* buffer, size_t bytes) {
 }
 
 void weft_message_buffer_free(weft_message_buffer* buffer) {
-  delete buffer;
+  if (buffer != nullptr && !buffer->maker.is_parent()) delete buffer;
 }
 
 int weft_link_get_statistics(weft_link* link, weft_link_statistics* statistics) {

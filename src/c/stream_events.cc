@@ -1,38 +1,33 @@
 // The C interface of streams: queues of events. See weft/c/stream.h.
 #include "c/stream_events.h"
 
+#include <array>
+#include <memory>
 #include <utility>
 
 #include "c/outcome.h"
 #include "c/stream_handle.h"
+#include "stream/event_queue_core.h"
 
 namespace weft::c {
 
-// A listener that was detached is forgotten when none of its requests can be in the queue any more:
-// the queue was found empty afterwards, and no other thread has an event that it did not look up.
 std::optional<StreamEvents::Event> StreamEvents::next(const Deadline& deadline) {
-  std::vector<std::uint64_t> detached;
-  {
-    const std::lock_guard lock(mutex_);
-    ++waiting_;
-    for (const auto& [number, attached] : listeners_) {
-      if (attached.detached) detached.push_back(number);
-    }
+  while (true) {
+    if (auto found = take()) return found;
+    // Another thread may take the event that this one was woken for: then this waits again.
+    if (!stream::detail::await_readable(std::array{queue_.fd()}, deadline)) return std::nullopt;
   }
-  std::optional<stream::Event> event;
-  try {
-    event = queue_.next(deadline);
-  } catch (...) {
-    const std::lock_guard lock(mutex_);
-    --waiting_;
-    throw;
-  }
+}
+
+// An event is taken and its listener is looked up under one lock. So a listener that was detached
+// is not looked up any more once the queue was found empty.
+std::optional<StreamEvents::Event> StreamEvents::take() {
   const std::lock_guard lock(mutex_);
-  --waiting_;
+  auto event = queue_.next(Deadline::now());
   if (!event) {
-    for (const std::uint64_t number : detached) {
-      if (waiting_ == 0) listeners_.erase(number);
-    }
+    if (has_detached_)
+      std::erase_if(listeners_, [](const auto& one) { return one.second.detached; });
+    has_detached_ = false;
     return std::nullopt;
   }
   Event found{std::move(*event), {}};
@@ -66,7 +61,15 @@ void StreamEvents::detach(std::uint64_t number) {
   const std::lock_guard lock(mutex_);
   if (const auto found = listeners_.find(number); found != listeners_.end()) {
     found->second.detached = true;
+    has_detached_ = true;
   }
+}
+
+// Another thread of the parent may have been changing the listeners: they are left where they are.
+void StreamEvents::begin_anew_in_child() noexcept {
+  std::construct_at(&mutex_);
+  std::construct_at(&listeners_);
+  has_detached_ = false;
 }
 
 }  // namespace weft::c

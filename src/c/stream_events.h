@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "stream/fork_handler.h"
 #include "weft/stream.hpp"
 
 namespace weft::c {
@@ -33,6 +34,10 @@ class StreamEvents {
   void detach(std::uint64_t number);
 
  private:
+  // The next event, without waiting.
+  [[nodiscard]] std::optional<Event> take();
+  void begin_anew_in_child() noexcept;
+
   // A listener, which the events know by its number instead of its cookie.
   struct Attached {
     std::uint64_t cookie = 0;
@@ -41,10 +46,12 @@ class StreamEvents {
   };
 
   stream::EventQueue queue_;
-  std::mutex mutex_;
+  std::mutex mutex_;  // guards what follows
   std::map<std::uint64_t, Attached> listeners_;
+  bool has_detached_ = false;
   std::uint64_t last_number_ = 0;
-  std::size_t waiting_ = 0;  // threads in next()
+  stream::detail::ForkHandler fork_handler_{
+      this, [](void* self) noexcept { static_cast<StreamEvents*>(self)->begin_anew_in_child(); }};
 };
 
 }  // namespace weft::c
