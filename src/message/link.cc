@@ -125,15 +125,21 @@ void Link::start(const Address& peer) {
   if (at_once) id.resolve_address(lookup->take(), step_timeout);
   transport_.set_id(std::move(id));
   number_ = loop_->add(shared_from_this());
-  loop_->set_id(*transport_.id(), number_);
-  // One timer for all steps: the application's timeout is for the whole attempt.
-  call_after(connect_options_.timeout, &Link::check_connected);
-  if (at_once) return;
-  loop_->when_readable(lookup->fd(), [weak = weak_from_this(), lookup] {
-    const auto link = weak.lock();
-    if (!link || !link->loop_ || link->end_) return;
-    link->try_step([&] { link->transport_.id()->resolve_address(lookup->take(), step_timeout); });
-  });
+  try {
+    loop_->set_id(*transport_.id(), number_);
+    // One timer for all steps: the application's timeout is for the whole attempt.
+    call_after(connect_options_.timeout, &Link::check_connected);
+    if (at_once) return;
+    loop_->when_readable(lookup->fd(), [weak = weak_from_this(), lookup] {
+      const auto link = weak.lock();
+      if (!link || !link->loop_ || link->end_) return;
+      link->try_step([&] { link->transport_.id()->resolve_address(lookup->take(), step_timeout); });
+    });
+  } catch (...) {
+    // The caller gets no handle, so the loop must not call the handlers, which it may destroy.
+    loop_->remove(number_);
+    throw;
+  }
 }
 
 // Events after the end are ignored; finish() disconnects.
