@@ -9,7 +9,7 @@
 
 #include "check.h"
 
-enum { FORKS = 150 };
+enum { FORKS = 100 };
 
 static atomic_int over;
 
