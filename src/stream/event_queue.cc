@@ -12,19 +12,26 @@
 namespace weft::stream {
 namespace detail {
 
-void EventQueueCore::push(Event event) {
+void EventQueueCore::push(Event event, std::shared_ptr<QueuedRequests> requests) {
   const std::lock_guard lock(mutex_);
-  events_.push_back(std::move(event));
+  events_.emplace_back(std::move(event), std::move(requests));
   not_empty_.set(true);
 }
 
 std::optional<Event> EventQueueCore::take() {
-  const std::lock_guard lock(mutex_);
-  if (events_.empty()) return std::nullopt;
-  std::optional<Event> event = std::move(events_.front());
-  events_.pop_front();
-  // Under the lock, so that the descriptor is readable exactly while there are events.
-  not_empty_.set(!events_.empty());
+  std::optional<Event> event;
+  std::shared_ptr<QueuedRequests> requests;
+  {
+    const std::lock_guard lock(mutex_);
+    if (events_.empty()) return std::nullopt;
+    event.emplace(std::move(events_.front().first));
+    requests = std::move(events_.front().second);
+    events_.pop_front();
+    // Under the lock, so that the descriptor is readable exactly while there are events.
+    not_empty_.set(!events_.empty());
+  }
+  // Without it, because the listener takes its own lock, and then this one.
+  if (requests) requests->note_taken();
   return event;
 }
 

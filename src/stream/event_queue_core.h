@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "stream/event_fd.h"
 #include "stream/fork_handler.h"
@@ -14,16 +15,25 @@
 
 namespace weft::stream::detail {
 
+// The requests of one attached listener that are in a queue. Thread-safe.
+class QueuedRequests {
+ public:
+  virtual ~QueuedRequests() = default;
+  // One of them was taken from the queue.
+  virtual void note_taken() = 0;
+};
+
 // Thread-safe.
 class EventQueueCore {
  public:
-  void push(Event event);
+  // `requests` is notified when the event is taken; nothing for other events than requests.
+  void push(Event event, std::shared_ptr<QueuedRequests> requests = nullptr);
   [[nodiscard]] std::optional<Event> take();
   [[nodiscard]] int fd() const { return not_empty_.fd(); }
 
  private:
   std::mutex mutex_;
-  std::deque<Event> events_;
+  std::deque<std::pair<Event, std::shared_ptr<QueuedRequests>>> events_;
   EventFd not_empty_;
   ForkHandler fork_handler_{this, [](void* self) noexcept {
                               std::construct_at(&static_cast<EventQueueCore*>(self)->mutex_);

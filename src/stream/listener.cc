@@ -141,25 +141,52 @@ void ListenerCore::attach(std::shared_ptr<EventQueueCore> queue, std::uint64_t c
   const std::lock_guard lock(mutex_);
   queue_ = std::move(queue);
   cookie_ = cookie;
+  untaken_ = queue_ ? std::make_shared<UntakenRequests>(weak_from_this()) : nullptr;
   observed_.set(queue_ != nullptr);
   if (!queue_) {
     registration_.leave();
-  } else if (!registration_) {
-    registration_.enter(weak_from_this());
-    registration_.watch(events_.fd());
+    watching_ = false;
+    return;
+  }
+  if (!registration_) registration_.enter(weak_from_this());
+  watch();
+}
+
+void ListenerCore::watch() {
+  if (!watching_) registration_.watch(events_.fd());
+  watching_ = true;
+}
+
+void UntakenRequests::note_taken() {
+  if (count_-- < most) return;
+  if (const auto listener = listener_.lock()) listener->go_on();
+}
+
+void ListenerCore::go_on() noexcept {
+  const std::lock_guard lock(mutex_);
+  try {
+    if (queue_) watch();
+  } catch (const std::exception&) {
+    // Out of memory. The next request that is taken from a full queue tries again.
   }
 }
 
-// Moves all requests that have arrived to the event queue.
+// Moves the requests that have arrived to the event queue, as far as it has room for them.
 void ListenerCore::on_io() noexcept {
   const std::lock_guard lock(mutex_);
   try {
     while (queue_) {
+      if (untaken_->full()) {
+        registration_.unwatch(events_.fd());
+        watching_ = false;
+        return;
+      }
       auto request = take();
       if (!request) return;
       Event event{EventType::connect_request, cookie_, 0, std::nullopt};
       event.request.emplace(std::move(*request));
-      queue_->push(std::move(event));
+      untaken_->note_queued();
+      queue_->push(std::move(event), untaken_);
     }
   } catch (const std::exception&) {
     // Out of memory or descriptors. The peer of this request was rejected when the request was

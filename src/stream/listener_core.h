@@ -18,6 +18,26 @@
 
 namespace weft::stream::detail {
 
+class ListenerCore;
+
+// Counts the requests of an attachment, so that peers cannot fill the queue without a limit.
+// Thread-safe.
+class UntakenRequests final : public QueuedRequests {
+ public:
+  // Further requests wait in the backlog of the listener.
+  static constexpr std::size_t most = 128;
+
+  explicit UntakenRequests(std::weak_ptr<ListenerCore> listener) : listener_(std::move(listener)) {}
+
+  [[nodiscard]] bool full() const { return count_ >= most; }
+  void note_queued() { ++count_; }
+  void note_taken() override;
+
+ private:
+  const std::weak_ptr<ListenerCore> listener_;
+  std::atomic<std::size_t> count_{0};
+};
+
 // Thread-safe. Kept alive by the handle; the stream thread only holds a weak reference.
 class ListenerCore final : public IoHandler, public std::enable_shared_from_this<ListenerCore> {
  public:
@@ -41,6 +61,8 @@ class ListenerCore final : public IoHandler, public std::enable_shared_from_this
   }
   void attach(std::shared_ptr<EventQueueCore> queue, std::uint64_t cookie);
   void on_io() noexcept override;
+  // After a request was taken from the attached queue while it had all that it may have.
+  void go_on() noexcept;
 
   [[nodiscard]] const verbs::Id& id() const { return id_; }
   [[nodiscard]] int fd() const { return events_.fd(); }
@@ -50,6 +72,7 @@ class ListenerCore final : public IoHandler, public std::enable_shared_from_this
   [[nodiscard]] AcceptQueue& accepting();
   [[nodiscard]] std::optional<Reason> reason_to_refuse(const StreamGreeting& greeting) const;
   void refuse(const verbs::Id& id, Reason reason);
+  void watch();  // with the lock, while a queue is attached
 
   Options options_;  // not changed after the constructor
   verbs::EventChannel events_;
@@ -59,9 +82,11 @@ class ListenerCore final : public IoHandler, public std::enable_shared_from_this
   bool listening_ = false;
   std::shared_ptr<EventQueueCore> queue_;
   std::uint64_t cookie_ = 0;
-  std::unique_ptr<AcceptQueue> accepting_;  // made by the first call that accepts
-  Observed observed_;                       // while a queue is attached
-  ThreadRegistration registration_;         // while a queue is attached; destroyed before events_
+  std::shared_ptr<UntakenRequests> untaken_;  // of this listener, in the queue
+  bool watching_ = false;                     // for requests, to move them to the queue
+  std::unique_ptr<AcceptQueue> accepting_;    // made by the first call that accepts
+  Observed observed_;                         // while a queue is attached
+  ThreadRegistration registration_;           // while a queue is attached; destroyed before events_
   ForkHandler fork_handler_{this, [](void* self) noexcept {
                               std::construct_at(&static_cast<ListenerCore*>(self)->mutex_);
                             }};

@@ -177,6 +177,33 @@ TEST_P(Waiting, OneQueueServesManyStreams) {
   EXPECT_FALSE(is_readable(queue.fd()));
 }
 
+// Peers cannot fill a queue that is not read: further requests wait in the backlog, and come when
+// earlier ones were taken.
+TEST(EventQueue, HasALimitedNumberOfRequestsOfAListener) {
+  constexpr std::size_t limit = 128;
+  constexpr std::size_t many = limit + 16;
+  EventQueue queue;
+  EventQueue last;
+  Listener listener({test::host(), 0});
+  Listener later({test::host(), 0});
+  listener.listen(many);
+  listener.attach(&queue, 0);
+  later.attach(&last, 0);
+  std::vector<Stream> active(many + 1);
+  for (Stream& stream : active) {
+    stream.start_connecting(
+        {test::host(), &stream == &active.back() ? later.port() : listener.port()}, {});
+  }
+  ASSERT_TRUE(last.next(test_timeout));
+  ASSERT_TRUE(queue.next(test_timeout));
+  listener.attach(nullptr, 0);
+  std::size_t taken = 1;
+  while (queue.next(Deadline::now())) ++taken;
+  EXPECT_LE(taken, limit + 1);
+  listener.attach(&queue, 0);
+  for (; taken < many; ++taken) ASSERT_TRUE(queue.next(test_timeout));
+}
+
 TEST(EventQueue, ReportsAttemptsThatFail) {
   EventQueue queue;
   std::uint16_t port;

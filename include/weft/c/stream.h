@@ -250,8 +250,9 @@ WEFT_C_API int weft_stream_events_fd(weft_stream_events* events);
 WEFT_C_API void weft_stream_events_free(weft_stream_events* events);
 /* From now on the events of the stream go to the queue, with the cookie; null ends that. */
 WEFT_C_API int weft_stream_attach(weft_stream* stream, weft_stream_events* events, uint64_t cookie);
-/* From now on the requests of the listener go to the queue, with the cookie; null ends that. A
- * listener that is attached must not be used with weft_stream_next() and weft_stream_accept(). */
+/* From now on the requests of the listener go to the queue, with the cookie; null ends that. The
+ * queue has at most 128 of a listener, and further ones wait in its backlog. A listener that is
+ * attached must not be used with weft_stream_next() and weft_stream_accept(). */
 WEFT_C_API int weft_stream_listener_attach(weft_stream_listener* listener,
                                            weft_stream_events* events, uint64_t cookie);
 
