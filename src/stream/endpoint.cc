@@ -143,10 +143,14 @@ Endpoint::Turns& Endpoint::turns() {
 
 // --- The end -------------------------------------------------------------------------------------
 
-// Waits for calls that send in other threads: the end must not cut their bytes in two.
+// Waits for calls that send in other threads: the end must not cut their bytes in two. Those that
+// wait for room return, as shutdown(2) ends a send(2): their peer may read nothing any more.
 void Endpoint::finish() {
   Lock lock(mutex_);
+  finishing_ = true;
+  if (sleepers_ > 0) changed_.notify_all();
   const Turn turn(*this, lock, sending_, Deadline::never());
+  finishing_ = false;
   if (!turn.taken()) throw Error(ECANCELED, "the stream was closed");
   wait(lock, Deadline::never(),
        [this] { return connector_.phase() == Phase::open || send_error() != 0; });
@@ -157,6 +161,13 @@ void Endpoint::finish() {
   }
   channel_.flow().finish();
   channel_.send_control();
+  leave();
+}
+
+void Endpoint::stop_receiving() {
+  const Lock lock(mutex_);
+  receiving_stopped_ = true;
+  if (sleepers_ > 0) changed_.notify_all();
   leave();
 }
 
@@ -238,7 +249,7 @@ void Endpoint::close_connection(Lock& lock) {
 void Endpoint::begin_anew_in_child() noexcept {
   std::construct_at(&mutex_);
   std::construct_at(&changed_);
-  sending_ = receiving_ = row_completes_ = false;
+  sending_ = receiving_ = finishing_ = row_completes_ = false;
   sleepers_ = completing_ = 0;
   if (connector_.phase() == Phase::idle && !connector_.id()) return;
   std::construct_at(&turns_);

@@ -86,6 +86,7 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
 
   // --- The end
   void finish();
+  void stop_receiving();
   bool close(const Deadline& deadline);
   bool close_if_sent();
   void abort();
@@ -131,6 +132,7 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
   [[nodiscard]] int send_error() const;
   [[nodiscard]] int receive_error() const;
   [[nodiscard]] bool has_bytes_or_end() const;
+  [[nodiscard]] bool is_at_end() const { return channel_.end_received() || receiving_stopped_; }
   [[nodiscard]] Transfer refuse_send();
   void note_result_reported();
   [[nodiscard]] bool can_send_end() const;
@@ -168,15 +170,17 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
   bool clean_ = true;  // the result of close()
   bool sending_ = false;
   bool receiving_ = false;
-  int completing_ = 0;            // calls that wait until what they have posted is complete
-  bool row_completes_ = false;    // change_row() has posted its row, and waits for the completion
-  std::size_t viewed_bytes_ = 0;  // of the last view(), that were not received since
-  bool end_reported_ = false;     // a call that did not peek has returned TransferStatus::end
-  bool result_reported_ = false;  // a call has returned the result of connecting
-  bool send_refused_ = false;     // the last send moved fewer bytes than it was given
-  bool armed_ = false;            // the completion queue will raise an event
-  int sleepers_ = 0;              // calls that wait for `changed_`
-  bool brief_ = false;            // the last wait that slept was over soon: see wait()
+  bool finishing_ = false;          // finish() waits for the calls that send
+  bool receiving_stopped_ = false;  // stop_receiving()
+  int completing_ = 0;              // calls that wait until what they have posted is complete
+  bool row_completes_ = false;      // change_row() has posted its row, and waits for the completion
+  std::size_t viewed_bytes_ = 0;    // of the last view(), that were not received since
+  bool end_reported_ = false;       // a call that did not peek has returned TransferStatus::end
+  bool result_reported_ = false;    // a call has returned the result of connecting
+  bool send_refused_ = false;       // the last send moved fewer bytes than it was given
+  bool armed_ = false;              // the completion queue will raise an event
+  int sleepers_ = 0;                // calls that wait for `changed_`
+  bool brief_ = false;              // the last wait that slept was over soon: see wait()
 
   ForkHandler fork_handler_;
 };

@@ -80,11 +80,11 @@ Transfer Endpoint::send_all(Lock& lock, std::size_t bytes, const Deadline& deadl
     done += posted;
     if (posted > 0) continue;
     const auto ready = [&] {
-      return send_error() != 0 || (connector_.phase() == Phase::open && can());
+      return send_error() != 0 || finishing_ || (connector_.phase() == Phase::open && can());
     };
-    if (!wait(lock, deadline, ready)) break;
+    if (!wait(lock, deadline, ready) || finishing_) break;
   }
-  if (done == 0 && bytes > 0) return refuse_send();
+  if (done == 0 && bytes > 0) return finishing_ ? failed(EPIPE) : refuse_send();
   send_refused_ = done < bytes;
   if (channel_.idle_rings().wants_check()) plan_idle_check();
   leave();
@@ -163,7 +163,7 @@ Transfer Endpoint::peek_send() {
 // --- Receiving -----------------------------------------------------------------------------------
 
 bool Endpoint::has_bytes_or_end() const {
-  return channel_.readable() > 0 || channel_.end_received();
+  return channel_.readable() > 0 || is_at_end();
 }
 
 int Endpoint::receive_error() const {
@@ -216,7 +216,7 @@ Transfer Endpoint::receive(Scatter into, const Deadline& deadline, ReceiveFlags 
 // False at the deadline; true also where no more bytes will come.
 bool Endpoint::await_bytes(Lock& lock, const Deadline& deadline, std::size_t enough) {
   const auto ready = [&] {
-    return receive_error() != 0 || channel_.end_received() || channel_.has_enough(enough);
+    return receive_error() != 0 || is_at_end() || channel_.has_enough(enough);
   };
   if (enough == 1 || ready()) return wait(lock, deadline, ready);
   channel_.want(enough);

@@ -44,7 +44,8 @@ bool Endpoint::look_for_changes() {
 
 void Endpoint::note_progress() {
   // A program that has received may send at once, as with TCP.
-  if (has_bytes_or_end() && connector_.note_arrival()) check_keepalive();
+  const bool arrived = channel_.readable() > 0 || channel_.end_received();
+  if (arrived && connector_.note_arrival()) check_keepalive();
   // Disconnects at once, so that the peer stops and its program sees an error.
   if (channel_.is_violated()) connector_.disconnect();
   if (sleepers_ > 0) changed_.notify_all();
@@ -200,7 +201,7 @@ void Endpoint::leave() {
 Stream::Readiness Endpoint::readiness_now() const {
   Stream::Readiness ready;
   const bool over = closed_ || connector_.failure().error != 0 || channel_.error() != 0;
-  ready.readable = over || channel_.readable() > 0 || channel_.end_received();
+  ready.readable = over || has_bytes_or_end();
   ready.writable = over || can_send() || (channel_.is_open() && channel_.flow().finished());
   ready.settled = !connector_.is_connecting();
   ready.over = over;
@@ -218,9 +219,9 @@ bool Endpoint::refused_send_can_go_on() const {
 // The descriptor is readable until a call of the program has returned what it stands for, so that
 // an event loop sees each change once.
 bool Endpoint::descriptor_wanted() const {
-  const bool end_received = channel_.end_received();
-  const bool lost = connector_.failure().error != 0 || (channel_.error() != 0 && !end_received);
-  return channel_.readable() > 0 || (end_received && !end_reported_) || lost || closed_ ||
+  const bool lost =
+      connector_.failure().error != 0 || (channel_.error() != 0 && !channel_.end_received());
+  return channel_.readable() > 0 || (is_at_end() && !end_reported_) || lost || closed_ ||
          refused_send_can_go_on() ||
          (!result_reported_ && connector_.phase() != Phase::idle && !connector_.is_connecting());
 }

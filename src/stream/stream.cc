@@ -179,6 +179,10 @@ void Stream::finish() {
   endpoint_->finish();
 }
 
+void Stream::stop_receiving() {
+  endpoint_->stop_receiving();
+}
+
 bool Stream::close(Deadline linger) {
   return endpoint_->close(linger);
 }

@@ -1,6 +1,7 @@
 // The end of streams, and how it is reported to both sides.
 #include <poll.h>
 
+#include <algorithm>
 #include <future>
 #include <thread>
 
@@ -69,6 +70,50 @@ TEST_P(End, TheOtherDirectionGoesOn) {
   EXPECT_EQ(text_of(receive_all(sides.active, 10)), "still here");
   sides.passive->finish();
   EXPECT_TRUE(sides.active.receive(more, test_timeout).end());
+}
+
+// Of a call that wakes another one. The watcher is called behind the change.
+TEST_P(End, StoppedReceivingIsAnEndBehindWhatHasArrived) {
+  struct Notes : Stream::Watcher {
+    void changed(const Stream::Readiness& now) noexcept override { last = now; }
+    Stream::Readiness last;
+  } notes;
+  Sides sides(options());
+  sides.active.watch(&notes);
+  EXPECT_FALSE(notes.last.readable);
+  auto waiting = std::async(std::launch::async, [&] {
+    std::vector<std::byte> more(1);
+    return sides.active.receive(more, test_timeout);
+  });
+  sides.active.stop_receiving();
+  EXPECT_TRUE(waiting.get().end());
+  EXPECT_TRUE(notes.last.readable);
+  EXPECT_FALSE(notes.last.ended) << "the peer has sent no end";
+  sides.active.unwatch(&notes);
+  ASSERT_TRUE(sides.passive->send(bytes_of("late"), test_timeout).ok());
+  ASSERT_TRUE(sides.passive->send(bytes_of("!"), test_timeout).ok());
+  // The peer is not notified, and this side can send.
+  ASSERT_TRUE(sides.active.send(bytes_of("heard"), test_timeout).ok());
+  EXPECT_EQ(text_of(receive_all(*sides.passive, 5)), "heard");
+}
+
+// As shutdown(2), which does not wait for a peer that reads nothing.
+TEST_P(End, FinishingEndsASendThatWaitsForRoom) {
+  Options wanted = options();
+  wanted.growth_bytes = 0;
+  Sides sides(wanted);
+  const auto bytes = test::pattern(1'000'000);
+  auto sending =
+      std::async(std::launch::async, [&] { return sides.active.send(bytes, test_timeout); });
+  while (sides.active.statistics().bytes_sent == 0) std::this_thread::yield();
+  sides.active.finish();
+  const auto sent = sending.get();
+  ASSERT_TRUE(sent.ok());
+  EXPECT_LT(sent.bytes, bytes.size());
+  EXPECT_EQ(sides.active.send(bytes, test_timeout).error_number, EPIPE);
+  const auto got = receive_all(*sides.passive, bytes.size());
+  ASSERT_EQ(got.size(), sent.bytes);
+  EXPECT_TRUE(std::equal(got.begin(), got.end(), bytes.begin()));
 }
 
 TEST_P(End, WhatWasSentBeforeClosingArrives) {

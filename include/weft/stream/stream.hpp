@@ -187,9 +187,13 @@ class Stream {
                                                Deadline deadline = Deadline::never());
 
   // --- The end
-  // Ends the sending direction: the peer receives the end behind the bytes that were sent.
-  // Receiving is still possible. Throws Error.
+  // Ends the sending direction: the peer receives the end behind the bytes that were sent. A send
+  // that waits for room in another thread ends as at its deadline, or fails with EPIPE if it has
+  // sent nothing. Receiving is still possible. Throws Error.
   WEFT_API void finish();
+  // Ends the receiving direction on this side, of which the peer is not notified: what has arrived
+  // can be received, and behind it the end. Calls that wait for bytes in other threads return.
+  WEFT_API void stop_receiving();
   // Ends both directions. Calls that wait in other threads fail with ECANCELED. Waits until the
   // peer's device has everything that was sent; false if it has not at the deadline, or if the
   // connection is lost. May be called twice.
