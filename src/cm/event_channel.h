@@ -91,6 +91,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void abandon_after_fork() {
     abandoned_ = true;
     events_.abandon_after_fork();
+    handle_->channel.fd = -1;  // another file of the child may get the number
   }
   [[nodiscard]] bool abandoned() const { return abandoned_; }
 

@@ -98,8 +98,10 @@ int Manager::get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
   return failed == 0 ? 0 : answer(failed);
 }
 
-// A token may belong to an event that was withdrawn, so it waits again. 0 or an errno value.
+// A token may belong to an event that was withdrawn, so it waits again. 0 or an errno value. The
+// events of a channel from before fork(2) go to the parent.
 int Manager::await_cm_event(Channel& channel, rdma_cm_event** event) {
+  if (channel.abandoned()) return ENODEV;
   const int fd = channel.handle()->fd;
   while (true) {
     device::Context* const context = registry_of(channel)->opened();
