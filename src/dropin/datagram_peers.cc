@@ -22,7 +22,7 @@ void DatagramSocket::connect(const DatagramAddress& peer) {
   const Lock lock(mutex_);
   connected_ = peer;
   // An error of an earlier peer is not one of the new peer.
-  error_ = 0;
+  (void)report_error();
   // The resolution begins now, so that the first datagram has less to wait for.
   (void)need_peer(peer);
 }

@@ -1,15 +1,12 @@
 #include "dropin/datagram_socket.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
+#include <memory>
 
 #include "dropin/rsocket.h"
 
 namespace weft::dropin {
 namespace {
-
-using stream::detail::StreamThread;
 
 // The backlog of the listener. Many peers may resolve this socket at once, such as the clients of a
 // server that has just been restarted.
@@ -26,6 +23,7 @@ std::shared_ptr<DatagramSocket> DatagramSocket::open(const stream::Address& loca
 DatagramSocket::DatagramSocket(const stream::Address& local, const stream::Options& options)
     : spin_(options.spin), events_(options.backend), endpoint_(options) {
   listener_.emplace(events_, RDMA_PS_UDP);
+  if (options.ipv6_only) listener_->set_ipv6_only(true);
   listener_->bind(local);
   listener_->listen(max_pending_requests);
   // Port 0 has become a free port, and peers have to get the real one.
@@ -34,12 +32,11 @@ DatagramSocket::DatagramSocket(const stream::Address& local, const stream::Optio
 
 // Not in the constructor: the stream thread needs a weak pointer to this object.
 void DatagramSocket::start() {
-  StreamThread& thread = StreamThread::instance();
   const Lock lock(mutex_);
-  token_ = thread.add(weak_from_this());
+  registration_.enter(weak_from_this());
   observed_.set(true);
-  thread.watch(*token_, events_.fd());
-  thread.watch(*token_, endpoint_.fd());
+  registration_.watch(events_.fd());
+  registration_.watch(endpoint_.fd());
   take_events();  // requests that came before watch()
 }
 
@@ -53,7 +50,7 @@ void DatagramSocket::close() {
   if (closed_) return;
   closed_ = true;
   // The stream thread must not poll descriptors that are closed and perhaps used again.
-  if (token_) StreamThread::instance().remove(*token_, std::array{events_.fd(), endpoint_.fd()});
+  registration_.leave();
   peers_.clear();
   // The port is free from here on, although a call that blocks may still hold this object.
   listener_.reset();
@@ -70,7 +67,15 @@ std::optional<DatagramAddress> DatagramSocket::peer() {
 
 int DatagramSocket::take_error() {
   const Lock lock(mutex_);
-  return std::exchange(error_, 0);
+  return report_error();
+}
+
+// With mutex_ held. The socket is ready for less than before, which watchers have to know: they are
+// called at the next change.
+int DatagramSocket::report_error() {
+  const int error = std::exchange(error_, 0);
+  notify();
+  return error;
 }
 
 // A pending error makes the socket readable and writable, so that a call reports it.
@@ -103,6 +108,14 @@ stream::Stream::Readiness DatagramSocket::readiness() {
   const Lock lock(mutex_);
   process();
   return readiness_now();
+}
+
+// The threads that were waiting do not exist in the child, and one may have held the lock.
+void DatagramSocket::begin_anew_in_child() noexcept {
+  std::construct_at(&mutex_);
+  std::construct_at(&changed_);
+  std::construct_at(&watchers_);
+  sleepers_ = 0;
 }
 
 // Called by the stream thread. Arms the completion queue again only if a thread still waits.

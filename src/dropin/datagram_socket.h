@@ -20,6 +20,7 @@
 
 #include "dropin/datagram_address.h"
 #include "dropin/datagram_endpoint.h"
+#include "stream/fork_handler.h"
 #include "stream/observed.h"
 #include "stream/pieces.h"
 #include "stream/stream_thread.h"
@@ -97,6 +98,8 @@ class DatagramSocket final : public stream::detail::IoHandler,
   void arrived(std::uint32_t place, std::size_t bytes);
   void arm();
   void notify();
+  [[nodiscard]] int report_error();
+  void begin_anew_in_child() noexcept;
   [[nodiscard]] stream::Stream::Readiness readiness_now() const;
   template <typename Ready>
   bool wait(Lock& lock, const Deadline& deadline, const Ready& ready);
@@ -116,12 +119,14 @@ class DatagramSocket final : public stream::detail::IoHandler,
   std::optional<DatagramAddress> connected_;
   Peers peers_;
 
-  std::optional<stream::detail::StreamThread::Token> token_;
-  stream::detail::Observed observed_;  // while it has a token: its calls need the stream thread
+  stream::detail::ThreadRegistration registration_;  // destroyed before the descriptors
+  stream::detail::Observed observed_;  // while registered: its calls need the stream thread
   bool armed_ = false;
   int sleepers_ = 0;
   std::vector<stream::Stream::Watcher*> watchers_;
   stream::Stream::Readiness reported_;
+  stream::detail::ForkHandler fork_handler_{
+      this, [](void* self) noexcept { static_cast<DatagramSocket*>(self)->begin_anew_in_child(); }};
 };
 
 // Blocks until `ready` returns true, or returns false at the deadline. With the lock held; releases

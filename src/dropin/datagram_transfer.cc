@@ -27,7 +27,7 @@ stream::Transfer DatagramSocket::send(stream::detail::Gather from,
   // The callers turn ECANCELED into EBADF, since another thread has closed the descriptor.
   if (closed_) return failed(ECANCELED);
   // The error of an earlier datagram is returned once, and this datagram is not sent.
-  if (error_ != 0) return failed(std::exchange(error_, 0));
+  if (error_ != 0) return failed(report_error());
   if (!ready) return {stream::TransferStatus::would_block, 0, 0};
   // May throw. No place is taken before, so that none is lost.
   Peer& peer = need_peer(*address);
@@ -49,7 +49,7 @@ stream::Transfer DatagramSocket::receive(stream::detail::Scatter into, const Dea
       wait(lock, deadline, [this] { return closed_ || error_ != 0 || !arrived_.empty(); });
   if (closed_) return failed(ECANCELED);
   // Datagrams that arrived before the error are received first.
-  if (arrived_.empty() && error_ != 0) return failed(std::exchange(error_, 0));
+  if (arrived_.empty() && error_ != 0) return failed(report_error());
   if (!ready) return {stream::TransferStatus::would_block, 0, 0};
   const FilledPlace filled = arrived_.front();
   const auto place = endpoint_.received(filled.place);

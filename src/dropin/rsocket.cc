@@ -1,13 +1,18 @@
 #include "dropin/rsocket.h"
 
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <memory>
 #include <unordered_map>
+#include <utility>
 
+#include "dropin/mapped_address.h"
 #include "dropin/provider_table.h"
 
 namespace weft::dropin {
@@ -19,6 +24,8 @@ constexpr std::uint32_t buffer_bytes = 128 * 1024;
 struct Table {
   std::mutex mutex;
   std::unordered_map<int, std::shared_ptr<Rsocket>> sockets;
+  stream::detail::ForkHandler fork_handler{
+      this, [](void* self) noexcept { std::construct_at(&static_cast<Table*>(self)->mutex); }};
 };
 
 // Never destroyed: threads of the program may use it until the process ends.
@@ -49,7 +56,7 @@ std::shared_ptr<stream::Stream> Rsocket::get_stream() const {
   return stream;
 }
 
-std::shared_ptr<stream::Listener> Rsocket::get_listener() const {
+std::shared_ptr<RsocketListener> Rsocket::get_listener() const {
   const std::lock_guard lock(mutex);
   return listener;
 }
@@ -59,15 +66,47 @@ std::shared_ptr<DatagramSocket> Rsocket::get_datagrams() const {
   return datagrams;
 }
 
+void Rsocket::watch(stream::Stream::Watcher* watcher) {
+  const std::lock_guard lock(mutex);
+  watchers_.push_back(watcher);
+}
+
+// Watchers are called with `mutex` held, so no call is in progress when this returns.
+void Rsocket::unwatch(stream::Stream::Watcher* watcher) {
+  const std::lock_guard lock(mutex);
+  std::erase(watchers_, watcher);
+}
+
+void Rsocket::notify() {
+  const std::lock_guard lock(mutex);
+  notify_locked();
+}
+
+void Rsocket::notify_locked() {
+  for (stream::Stream::Watcher* watcher : watchers_) watcher->changed({});
+}
+
+// The threads that were watching do not exist in the child, and one may have held the lock.
+void Rsocket::begin_anew_in_child() noexcept {
+  std::construct_at(&mutex);
+  std::construct_at(&watchers_);
+}
+
 // --- Descriptors ---------------------------------------------------------------------------------
 
-int add_rsocket(std::shared_ptr<Rsocket> socket) {
-  // Always close-on-exec: the object does not survive execve(2), so its number must not either.
-  const int descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (descriptor < 0) throw Error(errno, "no descriptor for an rsocket");
+// Always close-on-exec: the object does not survive execve(2), so its number must not either.
+RsocketNumber::RsocketNumber() : descriptor_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (descriptor_ < 0) throw Error(errno, "no descriptor for an rsocket");
+}
+
+RsocketNumber::~RsocketNumber() {
+  if (descriptor_ >= 0) release_rsocket(descriptor_);
+}
+
+int RsocketNumber::give_to(std::shared_ptr<Rsocket> socket) {
   const std::lock_guard lock(all().mutex);
-  all().sockets[descriptor] = std::move(socket);
-  return descriptor;
+  all().sockets[descriptor_] = std::move(socket);
+  return std::exchange(descriptor_, -1);
 }
 
 std::shared_ptr<Rsocket> find_rsocket(int descriptor) {
@@ -98,12 +137,14 @@ stream::Address to_address(const sockaddr* address, socklen_t bytes) {
   if (address->sa_family != AF_INET && address->sa_family != AF_INET6) {
     throw Error(EAFNOSUPPORT, "the address is neither IPv4 nor IPv6");
   }
+  const sockaddr_storage plain = without_mapping(address, bytes);
   std::array<char, NI_MAXHOST> host{};
   std::array<char, NI_MAXSERV> port{};
   // With numeric results there is no query of a name server, so this does not block. Only the
   // length of the address can be wrong.
-  if (getnameinfo(address, bytes, host.data(), host.size(), port.data(), port.size(),
-                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+  if (getnameinfo(reinterpret_cast<const sockaddr*>(&plain),
+                  std::min<socklen_t>(bytes, sizeof plain), host.data(), host.size(), port.data(),
+                  port.size(), NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
     throw Error(EINVAL, "the address is too short");
   }
   return {host.data(), static_cast<std::uint16_t>(std::atoi(port.data()))};
@@ -111,9 +152,7 @@ stream::Address to_address(const sockaddr* address, socklen_t bytes) {
 
 DatagramAddress datagram_address(const sockaddr* address, socklen_t bytes) {
   (void)to_address(address, bytes);  // throws if it is invalid
-  sockaddr_storage copy{};
-  std::memcpy(&copy, address, std::min<std::size_t>(bytes, sizeof copy));
-  return DatagramAddress::of(copy);
+  return DatagramAddress::of(without_mapping(address, bytes));
 }
 
 stream::Address any_address(const Rsocket& socket) {
@@ -125,8 +164,14 @@ std::shared_ptr<DatagramSocket> need_datagrams(Rsocket& socket) {
   const std::lock_guard lock(socket.mutex);
   if (!socket.datagrams) {
     socket.datagrams = DatagramSocket::open(any_address(socket), socket.options);
+    socket.notify_locked();
   }
   return socket.datagrams;
+}
+
+sockaddr_storage named_by(const Rsocket& socket, const sockaddr_storage& address) {
+  const bool maps = socket.family == AF_INET6 && address.ss_family == AF_INET;
+  return maps ? with_mapping(address) : address;
 }
 
 void give_address(const sockaddr_storage& from, sockaddr* address, socklen_t* bytes) {

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "dropin/export.h"
@@ -27,7 +28,10 @@ std::vector<std::span<Byte>> pieces_of(const iovec* pieces, size_t count) {
   // readv(2) has the same limit and the same error.
   if (count > IOV_MAX) throw weft::Error(EINVAL, "too many pieces");
   std::vector<std::span<Byte>> spans;
+  size_t room = SSIZE_MAX;
   for (size_t i = 0; i < count; ++i) {
+    if (pieces[i].iov_len > room) throw weft::Error(EINVAL, "the lengths have too large a sum");
+    room -= pieces[i].iov_len;
     spans.push_back(bytes_at(pieces[i].iov_base, pieces[i].iov_len));
   }
   return spans;
@@ -59,7 +63,10 @@ ssize_t receive_datagram(Rsocket& socket, std::span<const std::span<std::byte>> 
   const auto outcome = need_datagrams(socket)->receive(
       stream::detail::Scatter(into), socket.deadline(flags), (flags & MSG_PEEK) != 0, datagram);
   if (!outcome.ok()) return fail_with(errno_of(outcome));
-  if (arrival) *arrival = {datagram.from.to_sockaddr(), true, datagram.bytes > outcome.bytes};
+  if (arrival) {
+    *arrival = {named_by(socket, datagram.from.to_sockaddr()), true,
+                datagram.bytes > outcome.bytes};
+  }
   return static_cast<ssize_t>((flags & MSG_TRUNC) != 0 ? datagram.bytes : outcome.bytes);
 }
 
@@ -72,7 +79,6 @@ ssize_t receive(Rsocket& socket, std::span<const std::span<std::byte>> into, int
   if (flags & ~(known | (is_datagram ? MSG_TRUNC : 0))) return fail_with(EOPNOTSUPP);
   if (is_datagram) return receive_datagram(socket, into, flags, arrival);
   const auto stream = need_stream(socket);
-  if (socket.read_shut) return 0;
   const auto outcome =
       stream->receive(into, socket.deadline(flags),
                       {.peek = (flags & MSG_PEEK) != 0, .wait_all = (flags & MSG_WAITALL) != 0});
@@ -80,6 +86,13 @@ ssize_t receive(Rsocket& socket, std::span<const std::span<std::byte>> into, int
   // As with sockets, every call after the end returns 0.
   if (outcome.end()) return 0;
   return fail_with(errno_of(outcome));
+}
+
+// As send(2), a call without bytes needs no room, but a connection that can send.
+ssize_t send_nothing(stream::Stream& stream, const weft::Deadline& deadline) {
+  if (!stream.await_connected(deadline)) return fail_with(EAGAIN);
+  const auto outcome = stream.peek_send();
+  return outcome.ok() || outcome.would_block() ? 0 : fail_with(errno_of(outcome));
 }
 
 struct Destination {
@@ -106,7 +119,10 @@ ssize_t send(Rsocket& socket, std::span<const std::span<const std::byte>> from, 
   }
   // sendto(2) allows this error, and also to ignore the address of a connected stream.
   if (to.address || to.bytes) return fail_with(EISCONN);
-  const auto outcome = need_stream(socket)->send(from, socket.deadline(flags));
+  const auto stream = need_stream(socket);
+  const auto has_bytes = [](const auto& piece) { return !piece.empty(); };
+  if (!std::ranges::any_of(from, has_bytes)) return send_nothing(*stream, socket.deadline(flags));
+  const auto outcome = stream->send(from, socket.deadline(flags));
   return outcome.ok() ? static_cast<ssize_t>(outcome.bytes) : fail_with(errno_of(outcome));
 }
 
@@ -192,12 +208,15 @@ WEFT_EXPORT ssize_t rsendto(int descriptor, const void* buffer, size_t bytes, in
   return send_at(descriptor, &piece, 1, flags, {address, address_bytes});
 }
 
-// Control messages are not supported.
+// Control messages are not supported. A stream ignores the address, as TCP and librdmacm do.
 WEFT_EXPORT ssize_t rsendmsg(int descriptor, const msghdr* message, int flags) {
   if (!message) return fail_with(EFAULT);
   if (message->msg_control && message->msg_controllen) return fail_with(ENOTSUP);
-  return send_at(descriptor, message->msg_iov, message->msg_iovlen, flags,
-                 {message->msg_name, message->msg_namelen});
+  return with_rsocket(descriptor, [&](Rsocket& socket) {
+    const auto pieces = pieces_of<const std::byte>(message->msg_iov, message->msg_iovlen);
+    if (socket.type == SOCK_STREAM) return send(socket, pieces, flags);
+    return send(socket, pieces, flags, {message->msg_name, message->msg_namelen});
+  });
 }
 
 WEFT_EXPORT ssize_t rwrite(int descriptor, const void* buffer, size_t bytes) {
@@ -211,22 +230,38 @@ WEFT_EXPORT ssize_t rwritev(int descriptor, const iovec* pieces, int count) {
 
 // --- Buffers that the peer writes to -------------------------------------------------------------
 
+// Forgets a buffer that was mapped for local use only. Returns whether it was.
+bool forget_local_map(Rsocket& socket, std::span<const std::byte> memory) {
+  const std::lock_guard lock(socket.mutex);
+  const auto found = std::ranges::find_if(socket.local_maps, [&](const auto& mapped) {
+    return mapped.data() == memory.data() && mapped.size() == memory.size();
+  });
+  if (found == socket.local_maps.end()) return false;
+  socket.local_maps.erase(found);
+  return true;
+}
+
 // rsocket(7): without PROT_WRITE a buffer is only registered for local use. Nothing needs that
-// here: riowrite() sends from any memory.
+// here, as riowrite() sends from any memory; it is kept for riounmap() only.
 WEFT_EXPORT off_t riomap(int descriptor, void* buffer, size_t bytes, int protection, int flags,
                          off_t offset) {
   return with_rsocket(descriptor, [&](Rsocket& socket) -> off_t {
     if (flags != 0 || (protection & ~PROT_WRITE)) return fail_with(EINVAL);
     const auto stream = need_stream(socket);
-    // A negative offset leaves the choice to this function.
-    if (protection == PROT_NONE) return offset < 0 ? 0 : offset;
+    if (protection == PROT_NONE) {
+      const std::lock_guard lock(socket.mutex);
+      socket.local_maps.push_back(bytes_at(static_cast<const void*>(buffer), bytes));
+      return offset < 0 ? 0 : offset;  // a negative one leaves the choice to this function
+    }
     return static_cast<off_t>(stream->map_buffer(bytes_at(buffer, bytes), offset));
   });
 }
 
 WEFT_EXPORT int riounmap(int descriptor, void* buffer, size_t bytes) {
   return with_rsocket(descriptor, [&](Rsocket& socket) {
-    need_stream(socket)->unmap_buffer(bytes_at(buffer, bytes));
+    const auto memory = bytes_at(static_cast<const void*>(buffer), bytes);
+    const auto stream = need_stream(socket);
+    if (!forget_local_map(socket, memory)) stream->unmap_buffer(memory);
     return 0;
   });
 }

@@ -76,6 +76,13 @@ bool is_keepalive(int level, int name) {
           (name == TCP_KEEPIDLE || name == TCP_KEEPINTVL || name == TCP_KEEPCNT));
 }
 
+// Linux has the same limits for TCP.
+bool is_keepalive_value(int name, int value) {
+  constexpr int longest_s = 32767;
+  constexpr int most_probes = 127;
+  return value >= 1 && value <= (name == TCP_KEEPCNT ? most_probes : longest_s);
+}
+
 // With the socket's mutex held.
 void apply_keepalive(Rsocket& socket) {
   socket.options.keepalive = socket.keepalive();
@@ -106,10 +113,15 @@ int set_option(Rsocket& socket, int level, int name, const void* value, socklen_
   int* const plain = plain_setting(socket.settings, level, name);
   if (!plain) return fail_with(ENOTSUP);
   const bool keepalive = is_keepalive(level, name);
-  // Linux refuses such times and counts for TCP as well.
-  if (keepalive && level == IPPROTO_TCP && wanted <= 0) return fail_with(EINVAL);
+  if (keepalive && level == IPPROTO_TCP && !is_keepalive_value(name, wanted)) {
+    return fail_with(EINVAL);
+  }
   *plain = wanted;
   if (keepalive) apply_keepalive(socket);
+  // For a listener or a datagram socket that is made from now on.
+  if (plain == &socket.settings.v6_only) {
+    socket.options.ipv6_only = socket.family == AF_INET6 && wanted != 0;
+  }
   return 0;
 }
 
@@ -149,7 +161,7 @@ int get_option(Rsocket& socket, int level, int name, void* value, socklen_t* byt
   } else if (level == SOL_SOCKET && name == SO_TYPE) {
     found = socket.type;
   } else if (level == SOL_SOCKET && name == SO_ACCEPTCONN) {
-    found = socket.listening;
+    found = socket.listener && socket.listener->is_listening();
   } else if (level == IPPROTO_TCP && name == TCP_MAXSEG) {
     found = segment_bytes;
   } else {

@@ -5,14 +5,19 @@
 #include <netinet/in.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rsocket.h>
+#include <signal.h>
 #include <sys/epoll.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <cstdint>
 #include <cstring>
 #include <future>
+#include <thread>
 
 #include "interop/need.h"
 
@@ -254,11 +259,76 @@ void check_polled_sets() {
   NEED(rclose(streams.active) == 0 && rclose(streams.listener) == 0);
 }
 
+// A number that the program has closed, and that another file has now, is not the same entry.
+void check_numbers_used_again() {
+  const int set = ep_create(0);
+  int ends[2];
+  NEED(set >= 0 && pipe(ends) == 0);
+  epoll_event event = interest(EPOLLIN | EPOLLOUT, 1), found[4];
+  NEED(ep_ctl(set, EPOLL_CTL_ADD, ends[0], &event) == 0);
+  const int other = socket(AF_INET, SOCK_DGRAM, 0);
+  NEED(other >= 0 && dup2(other, ends[0]) == ends[0]);
+  NEED_ERROR(ep_ctl(set, EPOLL_CTL_MOD, ends[0], &event), ENOENT);
+  event.data.u64 = 2;
+  NEED(ep_ctl(set, EPOLL_CTL_ADD, ends[0], &event) == 0);
+  need_event(set, EPOLLOUT, 2);
+  // A socket that could send takes the place of a file that could as well.
+  NEED(ep_ctl(set, EPOLL_CTL_DEL, ends[0], nullptr) == 0);
+  NEED(ep_ctl(set, EPOLL_CTL_ADD, ends[1], &event) == 0);
+  NEED(dup2(other, ends[1]) == ends[1]);
+  NEED(ep_wait(set, found, 4, 0) == 0);
+  // The number may also be one that the call which waits would use itself.
+  NEED(ep_ctl(set, EPOLL_CTL_ADD, ends[1], &event) == 0);
+  NEED(close(other) == 0 && close(ends[0]) == 0 && close(ends[1]) == 0);
+  NEED(ep_wait(set, found, 4, 10) == 0);
+  NEED(rclose(set) == 0);
+}
+
+// As epoll_wait(2): with EINTR.
+void check_signals() {
+  struct sigaction action {};
+  action.sa_handler = [](int) {};
+  NEED(sigaction(SIGUSR1, &action, nullptr) == 0);
+  const int set = ep_create(0);
+  Streams streams;
+  epoll_event event = interest(EPOLLIN, 1);
+  NEED(ep_ctl(set, EPOLL_CTL_ADD, streams.passive, &event) == 0);
+  std::atomic<int> thread{0};
+  auto waiting = std::async(std::launch::async, [&] {
+    thread = static_cast<int>(syscall(SYS_gettid));
+    epoll_event found[4];
+    NEED_ERROR(ep_wait(set, found, 4, -1), EINTR);
+  });
+  while (waiting.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+    if (thread != 0) syscall(SYS_tgkill, getpid(), thread.load(), SIGUSR1);
+    std::this_thread::yield();
+  }
+  for (const int each : {set, streams.active, streams.passive, streams.listener}) {
+    NEED(rclose(each) == 0);
+  }
+}
+
+// Events that sockets have as well.
+void check_ends() {
+  const int set = ep_create(0);
+  Streams streams;
+  epoll_event event = interest(EPOLLRDHUP, 1);
+  NEED(ep_ctl(set, EPOLL_CTL_ADD, streams.passive, &event) == 0);
+  NEED(rshutdown(streams.active, SHUT_WR) == 0);
+  need_event(set, EPOLLRDHUP, 1);
+  for (const int each : {set, streams.active, streams.passive, streams.listener}) {
+    NEED(rclose(each) == 0);
+  }
+}
+
 }  // namespace
 
 int main() {
   check_device();
   check_events();
   check_polled_sets();
+  check_numbers_used_again();
+  check_signals();
+  check_ends();
   std::puts("all as expected");
 }

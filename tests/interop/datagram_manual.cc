@@ -232,6 +232,38 @@ void wakes_whoever_waits() {
   NEED(rclose(socket) == 0);
 }
 
+// rpoll() learns of what happens to a socket that is bound while it waits.
+void waits_before_it_is_bound() {
+  Name name;
+  const int socket = make();
+  auto polling = std::async(std::launch::async, [&] { return is_ready(socket, POLLIN); });
+  NEED(!is_ready(socket, POLLIN, 5));
+  NEED(rbind(socket, name.raw(), name.bytes) == 0);
+  NEED(rgetsockname(socket, name.raw(), &name.bytes) == 0);
+  send_to(socket, "to myself", name);
+  NEED(polling.get());
+  NEED(rclose(socket) == 0);
+}
+
+// An error that was returned is no reason to report an event any more, and the next one is.
+void reports_events_behind_an_error() {
+  Name gone, name;
+  NEED(rclose(make_bound(gone)) == 0);
+  const int socket = make_bound(name);
+  NEED(rconnect(socket, gone.raw(), gone.bytes) == 0);
+  NEED(is_ready(socket, POLLIN));
+  int error = 0;
+  socklen_t bytes = sizeof error;
+  NEED(rgetsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 && error != 0);
+  NEED(!is_ready(socket, POLLIN, 0));
+  NEED(rconnect(socket, name.raw(), name.bytes) == 0);
+  auto polling = std::async(std::launch::async, [&] { return is_ready(socket, POLLIN); });
+  NEED(!is_ready(socket, POLLIN, 5));
+  send_to(socket, "to myself", name);
+  NEED(polling.get());
+  NEED(rclose(socket) == 0);
+}
+
 // --- Two processes -------------------------------------------------------------------------------
 
 int echo() {
@@ -290,5 +322,7 @@ int main(int count, char** words) {
   cuts_and_peeks();
   has_options();
   wakes_whoever_waits();
+  waits_before_it_is_bound();
+  reports_events_behind_an_error();
   std::printf("all as udp(7) has it\n");
 }

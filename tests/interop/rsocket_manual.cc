@@ -13,91 +13,20 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <future>
+#include <limits>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "interop/need.h"
+#include "interop/rsocket_pair.h"
 
 namespace {
-
-sockaddr_in loopback(std::uint16_t port_be = 0) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = port_be;
-  return address;
-}
-
-const sockaddr* raw(const sockaddr_in& address) {
-  return reinterpret_cast<const sockaddr*>(&address);
-}
-
-int listening(sockaddr_in& address) {
-  const int socket = rsocket(AF_INET, SOCK_STREAM, 0);
-  NEED(socket >= 0);
-  address = loopback();
-  NEED(rbind(socket, raw(address), sizeof address) == 0);
-  NEED(rlisten(socket, 5) == 0);
-  socklen_t bytes = sizeof address;
-  NEED(rgetsockname(socket, reinterpret_cast<sockaddr*>(&address), &bytes) == 0);
-  NEED(bytes == sizeof address && address.sin_port != 0);
-  return socket;
-}
-
-struct Pair {
-  int listener = -1;
-  int active = -1;
-  int passive = -1;
-
-  explicit Pair(int buffer_bytes = 0, int mappings = 0) {
-    sockaddr_in address{};
-    listener = listening(address);
-    active = rsocket(AF_INET, SOCK_STREAM, IPPROTO_TCP);
-    for (const int socket : {listener, active}) {
-      if (buffer_bytes) {
-        NEED(!rsetsockopt(socket, SOL_SOCKET, SO_SNDBUF, &buffer_bytes, sizeof buffer_bytes));
-        NEED(!rsetsockopt(socket, SOL_SOCKET, SO_RCVBUF, &buffer_bytes, sizeof buffer_bytes));
-      }
-      NEED(!rsetsockopt(socket, SOL_RDMA, RDMA_IOMAPSIZE, &mappings, sizeof mappings));
-    }
-    auto accepting = std::async(std::launch::async, [this] {
-      sockaddr_in peer{};
-      socklen_t bytes = sizeof peer;
-      const int socket = raccept(listener, reinterpret_cast<sockaddr*>(&peer), &bytes);
-      NEED(peer.sin_family == AF_INET && ntohl(peer.sin_addr.s_addr) == INADDR_LOOPBACK);
-      return socket;
-    });
-    NEED(rconnect(active, raw(address), sizeof address) == 0);
-    passive = accepting.get();
-    NEED(passive >= 0);
-  }
-  ~Pair() {
-    for (const int socket : {active, passive, listener}) {
-      if (socket >= 0) NEED(rclose(socket) == 0);
-    }
-  }
-  Pair(const Pair&) = delete;
-  Pair& operator=(const Pair&) = delete;
-};
-
-short poll_one(int socket, short events, int timeout_ms = 60'000) {
-  pollfd entry{socket, events, 0};
-  const int ready = rpoll(&entry, 1, timeout_ms);
-  NEED(ready >= 0 && (ready > 0) == (entry.revents != 0));
-  return entry.revents;
-}
-
-int option(int socket, int level, int name) {
-  int value = -1;
-  socklen_t bytes = sizeof value;
-  NEED(rgetsockopt(socket, level, name, &value, &bytes) == 0 && bytes == sizeof value);
-  return value;
-}
 
 void makes_and_refuses() {
   NEED_ERROR(rsocket(AF_UNIX, SOCK_STREAM, 0), EAFNOSUPPORT);
@@ -307,31 +236,157 @@ void maps_buffers() {
   NEED(std::memcmp(buffer + 10, "direct", 6) == 0);
   NEED(riounmap(pair.passive, buffer, sizeof buffer) == 0);
   NEED_ERROR(riounmap(pair.passive, buffer, sizeof buffer), EINVAL);
+  // For local use only.
+  NEED(riomap(pair.active, buffer, sizeof buffer, PROT_NONE, 0, -1) >= 0);
+  NEED(riounmap(pair.active, buffer, sizeof buffer) == 0);
+  NEED_ERROR(riounmap(pair.active, buffer, sizeof buffer), EINVAL);
 }
 
-// accept(2) fails without a descriptor for the client. It must not wait for other clients instead.
+// accept(2) fails without a descriptor for the client, which is accepted later.
 void accepts_without_descriptors() {
   sockaddr_in address{};
   const int listener = listening(address);
   const int active = rsocket(AF_INET, SOCK_STREAM, 0);
   for (const int socket : {listener, active}) NEED(rfcntl(socket, F_SETFL, O_NONBLOCK) == 0);
   NEED_ERROR(rconnect(active, raw(address), sizeof address), EINPROGRESS);
-  pollfd client{listener, POLLIN, 0};
-  NEED(rpoll(&client, 1, 60'000) == 1);
-  rlimit usual{};
-  NEED(getrlimit(RLIMIT_NOFILE, &usual) == 0);
-  const rlimit few{256, usual.rlim_max};
-  NEED(setrlimit(RLIMIT_NOFILE, &few) == 0);
-  std::vector<int> taken;
-  for (int made = 0; made >= 0;) {
-    made = open("/dev/null", O_RDONLY);
-    if (made >= 0) taken.push_back(made);
+  NEED(poll_one(listener, POLLIN) == POLLIN);
+  {
+    const NoDescriptors none;
+    NEED_ERROR(raccept(listener, nullptr, nullptr), EMFILE);
+    NEED(poll_one(listener, POLLIN) == POLLIN);
   }
-  NEED_ERROR(raccept(listener, nullptr, nullptr), EMFILE);
-  for (const int each : taken) close(each);
-  NEED(setrlimit(RLIMIT_NOFILE, &usual) == 0);
-  NEED(rclose(active) == 0 && rclose(listener) == 0);
-  const Pair pair;
+  const int passive = raccept(listener, nullptr, nullptr);
+  NEED(passive >= 0);
+  NEED(poll_one(active, POLLOUT) == POLLOUT);
+  NEED(option(active, SOL_SOCKET, SO_ERROR) == 0);
+  for (const int socket : {active, passive, listener}) NEED(rclose(socket) == 0);
+}
+
+// As select(2) for times, and for events that no set asks for.
+void selects_as_linux() {
+  Pair pair;
+  fd_set set;
+  FD_ZERO(&set);
+  FD_SET(pair.active, &set);
+  timeval time{-1, 0};
+  NEED_ERROR(rselect(pair.active + 1, &set, nullptr, nullptr, &time), EINVAL);
+  time = {std::numeric_limits<time_t>::max(), 0};
+  {
+    Blocked<int> waiting([&] { return rselect(pair.active + 1, &set, nullptr, nullptr, &time); });
+    NEED(rsend(pair.passive, "x", 1, 0) == 1);
+    NEED(waiting.result() == 1 && FD_ISSET(pair.active, &set));
+  }
+  // A peer that is gone is no exceptional event.
+  NEED(rclose(pair.passive) == 0);
+  pair.passive = -1;
+  NEED((poll_one(pair.active, POLLIN | POLLRDHUP) & POLLIN) != 0);
+  const auto began = std::chrono::steady_clock::now();
+  time = {0, 50'000};
+  NEED(rselect(pair.active + 1, nullptr, nullptr, &set, &time) == 0);
+  NEED(std::chrono::steady_clock::now() - began >= std::chrono::milliseconds(50));
+  NEED(!FD_ISSET(pair.active, &set));
+}
+
+// A number that needs no room, and pieces that no buffer has.
+void checks_lengths() {
+  Pair pair;
+  char byte = 0;
+  iovec out[2] = {{&byte, std::numeric_limits<size_t>::max()}, {&byte, 2}};
+  NEED_ERROR(rwritev(pair.active, out, 2), EINVAL);
+  NEED_ERROR(rreadv(pair.active, out, 2), EINVAL);
+  NEED(rsend(pair.active, &byte, 0, 0) == 0);
+  // As TCP and librdmacm, a stream ignores the address of a message.
+  sockaddr_in peer = loopback();
+  out[0].iov_len = 1;
+  msghdr message{};
+  message.msg_name = &peer;
+  message.msg_namelen = sizeof peer;
+  message.msg_iov = out;
+  message.msg_iovlen = 1;
+  NEED(rsendmsg(pair.active, &message, 0) == 1);
+  NEED(rshutdown(pair.active, SHUT_WR) == 0);
+  NEED_ERROR(rsend(pair.active, &byte, 0, 0), EPIPE);
+}
+
+void limits_keepalive() {
+  const int socket = rsocket(AF_INET, SOCK_STREAM, 0);
+  const int names[][2] = {{TCP_KEEPIDLE, 32767}, {TCP_KEEPINTVL, 32767}, {TCP_KEEPCNT, 127}};
+  for (const auto& [name, most] : names) {
+    const int more = most + 1;
+    NEED(rsetsockopt(socket, IPPROTO_TCP, name, &most, sizeof most) == 0);
+    NEED_ERROR(rsetsockopt(socket, IPPROTO_TCP, name, &more, sizeof more), EINVAL);
+    NEED(option(socket, IPPROTO_TCP, name) == most);
+  }
+  NEED(rclose(socket) == 0);
+}
+
+int bound_to_all(int family, int v6_only, std::uint16_t& port_be) {
+  const int socket = rsocket(family, SOCK_STREAM, 0);
+  NEED(socket >= 0);
+  if (family == AF_INET6) {
+    NEED(rsetsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof v6_only) == 0);
+  }
+  sockaddr_in6 six{};
+  six.sin6_family = AF_INET6;
+  six.sin6_port = port_be;
+  sockaddr_in four{};
+  four.sin_family = AF_INET;
+  four.sin_port = port_be;
+  const bool is_six = family == AF_INET6;
+  const auto* const name =
+      is_six ? reinterpret_cast<sockaddr*>(&six) : reinterpret_cast<sockaddr*>(&four);
+  const socklen_t size = is_six ? sizeof six : sizeof four;
+  if (rbind(socket, name, size) != 0) {
+    NEED(errno == EADDRINUSE || errno == EADDRNOTAVAIL || errno == EAFNOSUPPORT);
+    NEED(rclose(socket) == 0);
+    return -1;
+  }
+  sockaddr_in6 bound{};
+  socklen_t bytes = sizeof bound;
+  NEED(rgetsockname(socket, reinterpret_cast<sockaddr*>(&bound), &bytes) == 0);
+  NEED(bound.sin6_family == family && bytes == size);
+  port_be = bound.sin6_port;  // at the same place for both families
+  return socket;
+}
+
+// ipv6(7): unless it is for IPv6 only, a socket has the clients of IPv4 as well, under mapped
+// names.
+void names_clients_of_ipv4() {
+  std::uint16_t port_be = 0;
+  const int listener = bound_to_all(AF_INET6, 0, port_be);
+  if (listener < 0) return;  // no IPv6 here
+  NEED(rlisten(listener, -1) == 0);
+  const int client = rsocket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+  const sockaddr_in address = loopback(port_be);
+  NEED_ERROR(rconnect(client, raw(address), sizeof address), EINPROGRESS);
+  const auto is_mapped = [](const sockaddr_in6& name, socklen_t bytes) {
+    return bytes == sizeof name && name.sin6_family == AF_INET6 && name.sin6_port != 0 &&
+           IN6_IS_ADDR_V4MAPPED(&name.sin6_addr);
+  };
+  sockaddr_in6 peer{};
+  auto* const name = reinterpret_cast<sockaddr*>(&peer);
+  socklen_t bytes = sizeof peer;
+  const int passive = raccept(listener, name, &bytes);
+  NEED(passive >= 0 && is_mapped(peer, bytes));
+  NEED(rgetpeername(passive, name, &bytes) == 0 && is_mapped(peer, bytes));
+  NEED(rgetsockname(passive, name, &bytes) == 0 && is_mapped(peer, bytes));
+  // Such a name can be connected to.
+  peer.sin6_port = port_be;
+  const int second = rsocket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK, 0);
+  NEED_ERROR(rconnect(second, name, sizeof peer), EINPROGRESS);
+  const int accepted = raccept(listener, nullptr, nullptr);
+  NEED(accepted >= 0);
+  NEED(rgetpeername(accepted, name, &bytes) == 0 && is_mapped(peer, bytes));
+  for (const int each : {client, passive, second, accepted, listener}) NEED(rclose(each) == 0);
+}
+
+void can_be_for_ipv6_only() {
+  std::uint16_t port_be = 0;
+  const int six = bound_to_all(AF_INET6, 1, port_be);
+  if (six < 0) return;  // no IPv6 here
+  const int four = bound_to_all(AF_INET, 0, port_be);
+  NEED(four >= 0);
+  NEED(rclose(four) == 0 && rclose(six) == 0);
 }
 
 }  // namespace
@@ -347,5 +402,10 @@ int main() {
   has_options();
   maps_buffers();
   accepts_without_descriptors();
+  selects_as_linux();
+  checks_lengths();
+  limits_keepalive();
+  names_clients_of_ipv4();
+  can_be_for_ipv6_only();
   std::printf("all as rsocket(7) has it\n");
 }

@@ -134,3 +134,18 @@ def rsocket_manual(stage):
     side = stage.start("program", harness.companion("rsocket_manual"))
     side.finish()
     need("all as rsocket(7) has it" in side.output, "the program did not reach its end")
+
+
+@cases.case("rsocket.waits")
+def rsocket_waits(stage):
+    """Calls that wait end as those of TCP sockets: by signals, rshutdown, rclose and the peer."""
+    side = stage.start("program", harness.companion("rsocket_waits"))
+    side.finish()
+    need("all waits end" in side.output, "the program did not reach its end")
+
+
+@cases.case("rsocket.forks")
+def rsocket_forks(stage):
+    side = stage.start("program", harness.companion("rsocket_forks"))
+    side.finish()
+    need("all children have ended" in side.output, "the program did not reach its end")
