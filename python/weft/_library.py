@@ -258,7 +258,7 @@ def retried(call: Callable[[int], Any], timeout: Optional[float], again: int) ->
     end = None if timeout is None else time.monotonic() + timeout
     while True:
         left = _SLICE_MS if end is None else milliseconds(end - time.monotonic())
-        result = call(min(left, _SLICE_MS))
+        result: int = call(min(left, _SLICE_MS))
         if result != -again or (end is not None and time.monotonic() >= end):
             return result
 

@@ -20,7 +20,7 @@ import time
 import weakref
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, Callable, Deque, List, Optional, Tuple
+from typing import Any, Callable, Deque, List, Optional, Tuple, cast
 
 from . import _library
 from ._handle import Handle
@@ -297,8 +297,8 @@ class Connection:
         """Registers the memory of an object with the buffer protocol: bytes, bytearray, mmap, an
         array of numpy. Nothing is copied, and the object cannot be resized until the buffer is
         closed. Read-only memory can be sent from, and read by the peer."""
-        return Buffer(memory, access, lambda address, size, handle: c.buffer_register(
-            self._handle, address, size, int(access), handle))
+        return Buffer(memory, access, lambda address, size, handle: cast(int, c.buffer_register(
+            self._handle, address, size, int(access), handle)))
 
     def allocate(self, size: int, access: Access = Access.LOCAL) -> Buffer:
         """A buffer of zero bytes on pages of its own."""

@@ -11,7 +11,7 @@ calls it. An exception of a callback is raised by the step that has called it.
 
 from __future__ import annotations
 
-import _signal
+import _signal  # type: ignore[import]
 import ctypes
 import enum
 import errno

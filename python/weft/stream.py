@@ -14,7 +14,7 @@ import errno
 import itertools
 import weakref
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Union
+from typing import Any, Callable, Dict, List, Optional, Union, cast
 
 from . import _library
 from ._handle import Handle
@@ -193,7 +193,7 @@ class Stream:
             self._handle.enter()
             weakref.finalize(place, self._handle.leave).atexit = False
             self._viewed = weakref.ref(place)
-            self._view = memoryview(place).cast("B").toreadonly()  # type: ignore[arg-type]
+            self._view = memoryview(place).cast("B").toreadonly()
             return self._view
 
     def consume(self, size: int) -> None:
@@ -216,8 +216,8 @@ class Stream:
     def register(self, memory: Any) -> Buffer:
         """Registers the memory of an object with the buffer protocol for `send_registered`. Raises
         NotConnected before the stream is connected."""
-        return Buffer(memory, Access.LOCAL, lambda address, size, handle: c.stream_register(
-            self._handle, address, size, handle))
+        return Buffer(memory, Access.LOCAL, lambda address, size, handle: cast(
+            int, c.stream_register(self._handle, address, size, handle)))
 
     def send_registered(self, buffer: Buffer, offset: int = 0, size: Optional[int] = None,
                         timeout: Optional[float] = None) -> int:

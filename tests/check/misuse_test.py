@@ -235,7 +235,9 @@ class Allocators(unittest.TestCase):
                               text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               timeout=WAIT_S, check=False, env=environment)
         self.assertEqual((done.returncode, done.stdout), (0, "end\n"), done.stderr)
-        return done.stderr
+        # Some machines have no debug registers, which is said once. No check of these needs them.
+        return "".join(line for line in done.stderr.splitlines(True)
+                       if "need the debug registers" not in line)
 
     def test_of_other_libraries(self):
         for library in ("libjemalloc.so.2", "libtcmalloc_minimal.so.4"):
