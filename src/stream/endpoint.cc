@@ -187,6 +187,9 @@ bool Endpoint::close(const Deadline& deadline) {
   // They see `closed_` and return: a copy that is under way without the lock must end before the
   // rings are freed.
   wait(lock, Deadline::never(), [this] { return !receiving_ && (!sending_ || row_completes_); });
+  // The peer of a stream that was accepted a moment ago counts as connected already: it is to
+  // receive the end, not a reset.
+  if (channel_.is_open()) wait(lock, deadline, [this] { return !connector_.is_connecting(); });
   if (can_send_end()) {
     channel_.flow().finish();
     channel_.send_control();

@@ -36,6 +36,24 @@ TEST_P(End, IsReturnedByEachCallBehindTheLastByte) {
   EXPECT_EQ(sides.passive->receive(more, test_timeout).error_number, ECANCELED);
 }
 
+// As with close(2) behind accept(2): the peer has connected, and receives the end.
+TEST_P(End, OfAStreamThatIsClosedAsSoonAsItIsAccepted) {
+  Listener listener({test::host(), 0}, options());
+  listener.listen();
+  for (int i = 0; i < 50; ++i) {
+    Stream active(options());
+    active.start_connecting({test::host(), listener.port()});
+    auto request = listener.next(test_timeout);
+    ASSERT_TRUE(request);
+    Stream passive = std::move(*request).accept({}, options());
+    passive.close(test_timeout);
+    ASSERT_TRUE(active.await_connected(test_timeout));
+    std::vector<std::byte> more(1);
+    const auto outcome = active.receive(more, test_timeout);
+    ASSERT_TRUE(outcome.end()) << "in round " << i << ": " << outcome.error_number;
+  }
+}
+
 // A layer that builds on streams shows the end where all bytes before it were taken.
 TEST_P(End, IsDrainedOnceTheLastByteIsReceived) {
   struct Notes : Stream::Watcher {
