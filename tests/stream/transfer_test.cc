@@ -336,7 +336,8 @@ TEST(StreamReports, FewMessagesReportThatTheyAreComplete) {
     GTEST_SKIP() << "the ends share memory";
   }
   const auto reported = sides.active.id().context().counters().queue_pairs.send_completions;
-  EXPECT_LT(reported[IBV_WC_SUCCESS], count / 8);
+  // Beside other work the sender waits for room more often, which takes a report each time.
+  EXPECT_LT(reported[IBV_WC_SUCCESS], count / 3);
 }
 
 }  // namespace
