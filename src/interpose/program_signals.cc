@@ -241,6 +241,13 @@ int look(int signal, struct sigaction* found) {
   return 0;
 }
 
+// As sigaction(2). The replacements below call this one and not each other: the program may have a
+// function of the same name itself, as Erlang has, which calls them.
+int exchange(int signal, const struct sigaction* wanted, struct sigaction* before) {
+  if (!is_held_back(signal)) return next_sigaction(signal, wanted, before);
+  return wanted ? change(signal, *wanted, before) : look(signal, before);
+}
+
 // siginterrupt(3): signals whose handlers signal(3) installs without SA_RESTART.
 constinit std::atomic<Mask> interrupting{0};
 
@@ -254,7 +261,15 @@ Handler install(int signal, Handler handler, int flags) {
     return SIG_ERR;
   }
   if ((flags & SA_NODEFER) == 0) set_mask(wanted.sa_mask, bit_of(signal));
-  return ::sigaction(signal, &wanted, &before) == 0 ? before.sa_handler : SIG_ERR;
+  return exchange(signal, &wanted, &before) == 0 ? before.sa_handler : SIG_ERR;
+}
+
+constexpr int flags_of_system_v = static_cast<int>(SA_RESETHAND | SA_NODEFER);
+
+Handler install_as_bsd(int number, Handler handler) {
+  const bool interrupts =
+      number > 0 && number <= most_signals && (interrupting.load() & bit_of(number)) != 0;
+  return install(number, handler, interrupts ? 0 : SA_RESTART);
 }
 
 }  // namespace
@@ -320,36 +335,33 @@ using namespace weft::interpose;
 
 WEFT_INTERPOSED int sigaction(int signal, const struct sigaction* wanted,
                               struct sigaction* before) noexcept {
-  if (!is_held_back(signal)) return next_sigaction(signal, wanted, before);
-  return wanted ? change(signal, *wanted, before) : look(signal, before);
+  return exchange(signal, wanted, before);
 }
 WEFT_INTERPOSED int __sigaction(int signal, const struct sigaction* wanted,
                                 struct sigaction* before) noexcept {
-  return sigaction(signal, wanted, before);
+  return exchange(signal, wanted, before);
 }
 
 // The handlers of BSD, as the C library has them by default.
 WEFT_INTERPOSED Handler signal(int number, Handler handler) noexcept {
-  const bool interrupts =
-      number > 0 && number <= most_signals && (interrupting.load() & bit_of(number)) != 0;
-  return install(number, handler, interrupts ? 0 : SA_RESTART);
+  return install_as_bsd(number, handler);
 }
 WEFT_INTERPOSED Handler bsd_signal(int number, Handler handler) noexcept {
-  return signal(number, handler);
+  return install_as_bsd(number, handler);
 }
 WEFT_INTERPOSED Handler ssignal(int number, Handler handler) noexcept {
-  return signal(number, handler);
+  return install_as_bsd(number, handler);
 }
 WEFT_INTERPOSED Handler sysv_signal(int number, Handler handler) noexcept {
-  return install(number, handler, static_cast<int>(SA_RESETHAND | SA_NODEFER));
+  return install(number, handler, flags_of_system_v);
 }
 WEFT_INTERPOSED Handler __sysv_signal(int number, Handler handler) noexcept {
-  return sysv_signal(number, handler);
+  return install(number, handler, flags_of_system_v);
 }
 
 WEFT_INTERPOSED int siginterrupt(int number, int interrupts) noexcept {
   struct sigaction action {};
-  if (sigaction(number, nullptr, &action) != 0) return -1;
+  if (exchange(number, nullptr, &action) != 0) return -1;
   if (interrupts) {
     interrupting |= bit_of(number);
     action.sa_flags &= ~SA_RESTART;
@@ -357,5 +369,5 @@ WEFT_INTERPOSED int siginterrupt(int number, int interrupts) noexcept {
     interrupting &= ~bit_of(number);
     action.sa_flags |= SA_RESTART;
   }
-  return sigaction(number, &action, nullptr);
+  return exchange(number, &action, nullptr);
 }
