@@ -251,7 +251,7 @@ int top(const TopOptions& options) try {
   raise_descriptor_limit();  // one for each device
   return Top(options).run();
 } catch (const std::runtime_error& error) {
-  if (std::ferror(stdout) != 0) throw;  // main() knows output that nobody reads
+  if (std::ferror(stdout) != 0) throw;  // main() reports a failed output
   print_error(std::string("top: ") + error.what());
   return 1;
 }

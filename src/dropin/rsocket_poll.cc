@@ -27,8 +27,9 @@ constexpr std::chrono::microseconds spin{50};
 // How long a call waits at most where it cannot be woken, because no descriptor is left for that.
 constexpr int unwoken_ms = 10;
 
-// Wakes a thread that waits when one of several rsockets changes. Without a free descriptor it
-// wakes nobody: poll(2) needs none, so rpoll() must not fail for that.
+// Wakes a thread that waits when one of several rsockets changes. poll(2) needs no descriptor for
+// itself, so rpoll() must not fail without one: then this wakes no thread, and rpoll() looks again
+// after `unwoken_ms`.
 class Waker final : public stream::Stream::Watcher {
  public:
   explicit Waker(const std::vector<std::shared_ptr<Rsocket>>& sockets) {

@@ -34,9 +34,9 @@ void forget_idle_threads() {
   current = nullptr;
 }
 
-// Each thread sleeps for itself. A condition variable that several threads share may lose a wake-up
-// in the C library before version 2.41 (its bug 25847), and work that nobody begins would keep the
-// program waiting for ever.
+// Each thread sleeps on a flag of its own. Before version 2.41 of the C library, a condition
+// variable that several threads wait for may lose a wake-up (its bug 25847). Then no thread would
+// begin the work, and the program would wait for ever.
 struct IdleThreads::Sleeper {
   WakeFlag has_work;
   Work work;  // once the flag is set

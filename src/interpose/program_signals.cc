@@ -167,7 +167,7 @@ bool shares_memory() {
   return static_cast<pid_t>(system_call(SYS_getpid)) != (known != 0 ? known : process_at_start);
 }
 
-// What the kernel is told for an action of the program.
+// The action that the kernel gets in place of the program's.
 struct sigaction for_kernel(const struct sigaction& wanted) {
   struct sigaction made = wanted;
   made.sa_sigaction = on_signal;
@@ -176,7 +176,7 @@ struct sigaction for_kernel(const struct sigaction& wanted) {
   return made;
 }
 
-// What the program is told for an action of the kernel.
+// The action that the program sees in place of the kernel's.
 struct sigaction for_program(int signal, const struct sigaction& found) {
   if ((found.sa_flags & SA_SIGINFO) == 0 || found.sa_sigaction != on_signal) return found;
   const Action::Values values = actions[static_cast<std::size_t>(signal)].get();

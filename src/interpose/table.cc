@@ -1,4 +1,5 @@
 #include "interpose/table.h"
+#include "base/system_call.h"
 #include "interpose/program_signals.h"
 
 #include <sys/syscall.h>
@@ -49,7 +50,7 @@ void set_flag(int fd, Flag flag) {
 
 pid_t this_process() {
   return static_cast<pid_t>(
-      syscall(SYS_getpid));  // a child of vfork(2) must not get a cached number of its parent
+      system_call(SYS_getpid));  // a child of vfork(2) must not get a cached number of its parent
 }
 
 }  // namespace

@@ -287,11 +287,7 @@ class ExitStatus(unittest.TestCase):
 
     def test_is_2_where_the_library_is_missing(self):
         with tempfile.TemporaryDirectory() as folder:
-            copy = pathlib.Path(folder, "bin", "weft")
-            beside = pathlib.Path(folder, "lib", "weft")
-            copy.parent.mkdir()
-            beside.mkdir(parents=True)
-            shutil.copy(libraries.WEFT, copy)
+            copy, beside = libraries.copied_program(folder)
             for text in ("libweft-dissect.so, which holds the command dissect, is not beside this",
                          "cannot load libweft-dissect.so: "):
                 done = libraries.run(copy, "dissect", "-")

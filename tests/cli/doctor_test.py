@@ -248,11 +248,7 @@ class Doctor(unittest.TestCase):
 
     def test_a_missing_program_is_named(self):
         with tempfile.TemporaryDirectory() as folder:
-            copy = pathlib.Path(folder, "bin", "weft")
-            beside = pathlib.Path(folder, "lib", "weft")
-            copy.parent.mkdir()
-            beside.mkdir(parents=True)
-            shutil.copy(libraries.WEFT, copy)
+            copy, beside = libraries.copied_program(folder)
             (beside / "libibverbs.so.1").touch()
             done = libraries.run(copy, "doctor", "--json")
         for subject in ("device", "self-test"):

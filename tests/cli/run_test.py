@@ -142,11 +142,7 @@ class Run(unittest.TestCase):
 
     def test_sockets_need_their_library(self):
         with tempfile.TemporaryDirectory() as folder:
-            copy = pathlib.Path(folder, "bin", "weft")
-            beside = pathlib.Path(folder, "lib", "weft")
-            copy.parent.mkdir()
-            beside.mkdir(parents=True)
-            shutil.copy(libraries.WEFT, copy)
+            copy, beside = libraries.copied_program(folder)
             (beside / "libibverbs.so.1").touch()
             done = libraries.run(copy, "run", "--sockets", "--", "/bin/true",
                                  env=plain_environment())
@@ -157,11 +153,7 @@ class Run(unittest.TestCase):
 
     def test_says_that_the_library_of_the_node_is_missing(self):
         with tempfile.TemporaryDirectory() as folder:
-            copy = pathlib.Path(folder, "bin", "weft")
-            beside = pathlib.Path(folder, "lib", "weft")
-            copy.parent.mkdir()
-            beside.mkdir(parents=True)
-            shutil.copy(libraries.WEFT, copy)
+            copy, beside = libraries.copied_program(folder)
             (beside / "libibverbs.so.1").touch()
             done = libraries.run(copy, "run", "--", "/bin/echo", "runs", env=plain_environment())
             self.assertEqual(done.stdout, "runs\n", done.stderr)

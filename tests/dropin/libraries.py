@@ -43,6 +43,15 @@ def needs_plain_libraries():
         raise unittest.SkipTest("the libraries are built with a sanitizer")
 
 
+def copied_program(folder):
+    """A copy of `weft` in `folder`, and the empty folder in which it looks for its libraries."""
+    copy, beside = pathlib.Path(folder, "bin", "weft"), pathlib.Path(folder, "lib", "weft")
+    copy.parent.mkdir(parents=True)
+    beside.mkdir(parents=True)
+    shutil.copy(WEFT, copy)
+    return copy, beside
+
+
 def main():
     global BUILD, FOLDER, WEFT  # pylint: disable=global-statement
     sys.modules["libraries"] = sys.modules[__name__]

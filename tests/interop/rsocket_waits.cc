@@ -87,7 +87,8 @@ void sends_end_by_shutdown() {
   NEED(rrecv(pair.passive, got.data(), got.size(), 0) == 0);
 }
 
-// The listener accepts nobody meanwhile. The socket can be connected afterwards.
+// rshutdown() ends an attempt to connect that the listener has not accepted yet. Afterwards the
+// socket can connect again.
 void attempts_end_by_shutdown() {
   sockaddr_in address{};
   const int listener = listening(address);
