@@ -67,6 +67,16 @@ struct Hello {
   std::uint32_t control_stag = 0;         // where the peer writes its control words
   std::uint32_t hold_capacity_bytes = 0;  // of Sends that find no receive
 
+  // `extended_sender`, `extended_receiver`, or 0.
+  [[nodiscard]] std::uint32_t extended() const {
+    return capabilities & (extended_sender | extended_receiver);
+  }
+  [[nodiscard]] static std::uint16_t version_for(std::uint32_t extended) {
+    return extended != 0 ? extended_version : current_version;
+  }
+  // Whether the version is known here, and is that of a queue pair of this kind.
+  [[nodiscard]] bool has_known_version() const { return version == version_for(extended()); }
+
   // Accepts later versions, which may be longer: they begin with these fields. Fails with bad_key
   // for private data that is not a hello, and with truncated for one that is cut.
   [[nodiscard]] static Result<Hello, WireError> parse(Bytes data);

@@ -486,12 +486,22 @@ TEST_F(Impostor, FromAnUnexpectedAddressLearnsNothing) {
   RawEnd expected(*left_);
   ASSERT_EQ(ready.to_init(), 0);
   ASSERT_EQ(ready.to_rtr(expected.gid(), expected.number()), 0);
-  for (const std::uint32_t number : {ready.number(), early.number(), ready.number() ^ 0x1555}) {
-    const std::uint64_t begin_ns = sys::now_ns();
-    EXPECT_EQ(ask("127.0.0.2", expected.number(), number), wire::HelloAnswer::not_yet);
-    EXPECT_GE(sys::now_ns() - begin_ns, limits::stranger_answer_ns);
+  const auto learns_nothing = [&](wire::Hello hello) {
+    for (const std::uint32_t number : {ready.number(), early.number(), ready.number() ^ 0x1555}) {
+      hello.source_qpn = expected.number();
+      hello.destination_qpn = number;
+      std::vector<std::byte> data(wire::Hello::bytes);
+      hello.emit(data);
+      const std::uint64_t begin_ns = sys::now_ns();
+      EXPECT_EQ(ask("127.0.0.2", number, data), wire::HelloAnswer::not_yet);
+      EXPECT_GE(sys::now_ns() - begin_ns, limits::stranger_answer_ns);
+    }
+  };
+  learns_nothing({});
+  for (const std::uint32_t end : {wire::Hello::extended_sender, wire::Hello::extended_receiver}) {
+    learns_nothing({.version = wire::Hello::extended_version, .capabilities = end});
   }
-  EXPECT_EQ(right_->refusals().strangers, 3U);
+  EXPECT_EQ(right_->refusals().strangers, 9U);
 }
 
 // Only a queue pair on its way to RTR may still come to expect this peer: then the peer must ask
@@ -535,6 +545,28 @@ TEST_F(Impostor, WithTheWrongPsnIsRefused) {
   pass_message(target, expected);
 }
 
+// Asks by a socket of this thread's user.
+void expect_rejected(const wire::Hello& hello) {
+  const sys::Descriptor fd(sys::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage address{};
+  ASSERT_TRUE(parse_address("127.0.0.1", address));
+  set_port(address, slot::port_of(hello.destination_qpn));
+  ASSERT_EQ(sys::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), length_of(address)), 0);
+  std::vector<std::byte> data(wire::Hello::bytes);
+  hello.emit(data);
+  iwarp::ActiveHandshake handshake({}, data);
+  const Bytes request = handshake.output();
+  ASSERT_EQ(sys::write(fd.get(), request.data(), request.size()),
+            static_cast<std::ptrdiff_t>(request.size()));
+  while (const std::size_t wanted = handshake.wanted_bytes()) {
+    std::vector<std::byte> reply(wanted);
+    const auto got = sys::read(fd.get(), reply.data(), reply.size());
+    ASSERT_GT(got, 0);
+    handshake.input(Bytes(reply).first(static_cast<std::size_t>(got)));
+  }
+  EXPECT_TRUE(handshake.rejected());
+}
+
 // With the right address, numbers and PSNs.
 TEST_F(Impostor, OfAnotherUserOfThisHostIsRefused) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can be somebody else";
@@ -543,34 +575,21 @@ TEST_F(Impostor, OfAnotherUserOfThisHostIsRefused) {
   ASSERT_EQ(target.to_init(), 0);
   ASSERT_EQ(target.to_rtr(expected.gid(), expected.number()), 0);
   ASSERT_EQ(target.to_rts(), 0);
-  constexpr uid_t nobody = 65534;
   // Sockets belong to the thread's user; the C library would change that of all threads.
   std::thread([&] {
+    constexpr uid_t nobody = 65534;
     ASSERT_EQ(syscall(SYS_setresuid, nobody, nobody, nobody), 0);
-    const sys::Descriptor fd(sys::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_storage address{};
-    ASSERT_TRUE(parse_address("127.0.0.1", address));
-    set_port(address, slot::port_of(target.number()));
-    ASSERT_EQ(sys::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), length_of(address)), 0);
-    std::vector<std::byte> data(wire::Hello::bytes);
-    wire::Hello{.source_qpn = expected.number(),
-                .destination_qpn = target.number(),
-                .generation = 0xFFFFFFFF,
-                .capabilities = wire::Hello::has_send_psn}
-        .emit(data);
-    iwarp::ActiveHandshake handshake({}, data);
-    const Bytes request = handshake.output();
-    ASSERT_EQ(sys::write(fd.get(), request.data(), request.size()),
-              static_cast<std::ptrdiff_t>(request.size()));
-    while (const std::size_t wanted = handshake.wanted_bytes()) {
-      std::vector<std::byte> reply(wanted);
-      const auto got = sys::read(fd.get(), reply.data(), reply.size());
-      ASSERT_GT(got, 0);
-      handshake.input(Bytes(reply).first(static_cast<std::size_t>(got)));
-    }
-    EXPECT_TRUE(handshake.rejected());
+    wire::Hello hello{.source_qpn = expected.number(),
+                      .destination_qpn = target.number(),
+                      .generation = 0xFFFFFFFF,
+                      .capabilities = wire::Hello::has_send_psn};
+    expect_rejected(hello);
+    // As of an extended connection, whatever the queue pair is.
+    hello.version = wire::Hello::extended_version;
+    hello.capabilities |= wire::Hello::extended_sender;
+    expect_rejected(hello);
   }).join();
-  EXPECT_EQ(right_->refusals().other_user, 1U);
+  EXPECT_EQ(right_->refusals().other_user, 2U);
   expected.connect(target);
   pass_message(target, expected);
 }

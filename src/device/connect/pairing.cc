@@ -72,10 +72,6 @@ StreamParameters parameters_of(const iwarp::Negotiated& negotiated, bool initiat
           .rtr = negotiated.rtr};
 }
 
-std::uint32_t extended_of(const Hello& hello) {
-  return hello.capabilities & (Hello::extended_sender | Hello::extended_receiver);
-}
-
 // What both ends can do counts, and we can do everything that a hello may name.
 iwarp::PeerFeatures features_of(const Hello& hello) {
   const auto can = [&hello](std::uint32_t capability) {
@@ -84,12 +80,7 @@ iwarp::PeerFeatures features_of(const Hello& hello) {
   return {.send_immediate = can(Hello::can_send_immediate),
           .control_stag = can(Hello::can_count_executed) ? hello.control_stag : 0,
           .hold_bytes = can(Hello::can_hold_sends) ? hello.hold_capacity_bytes : 0,
-          .names_queues = extended_of(hello) != 0};
-}
-
-// The version of a hello with these bits.
-std::uint16_t version_of(std::uint32_t extended) {
-  return extended != 0 ? Hello::extended_version : Hello::current_version;
+          .names_queues = hello.extended() != 0};
 }
 
 // What the peer's hello must have where ours has `extended`.
@@ -351,7 +342,7 @@ void Pairing::on_dialed(std::uint32_t attempt, Dialer::Outcome outcome) {
   }
   const bool agreed = outcome.status == 0 && reply && reply->source_qpn == plan_.peer.number &&
                       reply->destination_qpn == plan_.local.number &&
-                      extended_of(*reply) == opposite_of(plan_.extended);
+                      reply->extended() == opposite_of(plan_.extended);
   if (!agreed) return on_turned_down(reply ? reply->answer : HelloAnswer::refused);
   phase_ = Phase::paired;
   dialer_.reset();
@@ -409,7 +400,7 @@ void Pairing::loop() {
 Hello Pairing::hello(std::uint32_t generation) const {
   const std::uint32_t kind = plan_.unreliable ? Hello::unreliable : Hello::can_hold_sends;
   // What a hello offers is the same for every attempt; only PSN and generation change.
-  return {.version = version_of(plan_.extended),
+  return {.version = Hello::version_for(plan_.extended),
           .source_qpn = plan_.local.number,
           .destination_qpn = plan_.peer.number,
           .send_psn = send_psn_.value_or(0),
@@ -482,7 +473,7 @@ HelloAnswer Pairing::judge(const InboundHandshake& inbound, const Hello& hello) 
   // The address is that of the TCP connection, which cannot be forged as easily as a number in a
   // hello.
   if (ended || !(source == plan_.peer) || unreliable != plan_.unreliable ||
-      extended_of(hello) != opposite_of(plan_.extended)) {
+      hello.extended() != opposite_of(plan_.extended)) {
     return HelloAnswer::refused;
   }
   // Before anything is changed: an impostor may name any generation.
@@ -529,7 +520,7 @@ void answer_request(Device& device, const std::shared_ptr<InboundHandshake>& inb
                     const Hello& hello) {
   // Also for numbers that do not exist: an unknown host must not learn which ones do.
   HelloAnswer answer = HelloAnswer::refused;
-  if (hello.version != version_of(extended_of(hello))) {
+  if (!hello.has_known_version()) {
     answer = HelloAnswer::bad_version;
   } else if (const auto queue_pair = device.find_queue_pair(hello.destination_qpn)) {
     const auto [state, pairing] = queue_pair->asked_by_peer();

@@ -32,7 +32,7 @@ void PairingRequests::handle(const std::shared_ptr<InboundHandshake>& inbound) {
   }
   // The answer to an unknown version does not depend on the numbers, so it may be sent to
   // strangers.
-  if (hello->version != Hello::current_version) return answer_request(device_, inbound, *hello);
+  if (!hello->has_known_version()) return answer_request(device_, inbound, *hello);
   const bool stranger = !expects(*inbound);
   const bool known = !stranger && !is_other_users(*inbound);
   // Its only connection waits here, because a refusal would make both ends dial again.
