@@ -42,7 +42,8 @@ void forget_region(Call& call, std::uint32_t key);
 void note_queue_pair(Call& call, ibv_qp* qp);
 // Before a queue pair is destroyed: what it leaves undone.
 void check_queue_pair_end(Call& call, ibv_qp* qp);
-void forget_queue_pair(Call& call, const ibv_qp* qp);
+// Before a queue pair is destroyed. A new one may have its address soon afterwards.
+void forget_requests_of(const ibv_qp* qp);
 // Polling of ibv_start_poll(3). The queue has IBV_WC_EX_WITH_QP_NUM and IBV_WC_EX_WITH_BYTE_LEN;
 // its program sees them only if they are in `wanted`.
 void hook_polling(ibv_cq_ex& cq, std::uint64_t wanted);

@@ -59,7 +59,7 @@ bool is_used(const ibv_srq* srq) {
 }
 
 void forget_queues(Call& call, const QueuesOf& before, const QueuesOf& after) {
-  if (before.qp && !after.qp) forget_queue_pair(call, before.qp);
+  if (before.qp && !after.qp) call.destroyed(before.qp);
   for (const auto& [cq, left] :
        {std::pair(before.send_cq, after.send_cq), std::pair(before.recv_cq, after.recv_cq)}) {
     if (!cq || left) continue;
@@ -97,7 +97,10 @@ void id_destroy_qp(rdma_cm_id* id) {
   Call call("rdma_destroy_qp");
   if (!call.may_use(id)) return;
   const QueuesOf before(id);
-  if (before.qp) check_queue_pair_end(call, before.qp);
+  if (before.qp) {
+    check_queue_pair_end(call, before.qp);
+    forget_requests_of(before.qp);
+  }
   table_below().id_destroy_qp(id);
   forget_queues(call, before, QueuesOf(id));
 }
@@ -151,14 +154,17 @@ void destroy_ep(rdma_cm_id* id) {
   Call call("rdma_destroy_ep");
   if (!call.may_use(id)) return;
   const QueuesOf before(id);
-  if (before.qp) check_queue_pair_end(call, before.qp);
+  if (before.qp) {
+    check_queue_pair_end(call, before.qp);
+    forget_requests_of(before.qp);
+  }
   QueuesOf none(id);
   none.qp = nullptr;
   none.send_cq = none.recv_cq = nullptr;
   none.srq = nullptr;
+  table_below().destroy_ep(id);
   forget_queues(call, before, none);
   call.destroyed(id);
-  table_below().destroy_ep(id);
 }
 
 // The new id has a queue pair if the listener was made with attributes.

@@ -179,8 +179,11 @@ int destroy_qp(ibv_qp* qp) {
   Call call("ibv_destroy_qp");
   if (!call.may_use(qp)) return EINVAL;
   check_queue_pair_end(call, qp);
-  forget_queue_pair(call, qp);
-  return table_below().destroy_qp(qp);
+  forget_requests_of(qp);
+  const int failed = table_below().destroy_qp(qp);
+  // Not before: other threads may still acknowledge events, and the destruction waits for that.
+  if (failed == 0) call.destroyed(qp);
+  return failed;
 }
 
 ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
@@ -246,9 +249,8 @@ void check_queue_pair_end(Call& call, ibv_qp* qp) {
   check_unpolled(call, qp);
 }
 
-void forget_queue_pair(Call& call, const ibv_qp* qp) {
+void forget_requests_of(const ibv_qp* qp) {
   if (const auto account = account_of(qp)) forget_requests(*account);
-  call.destroyed(qp);
   const std::lock_guard lock(checker().mutex);
   checker().requests.remove(*qp);
 }

@@ -660,25 +660,6 @@ void unacknowledged_event_of_id(bool bad) {
   rdma_destroy_event_channel(channel);
 }
 
-// The queue pair raises an asynchronous event once its send queue is empty.
-void unacknowledged_event_of_queue_pair(bool bad) {
-  Pair pair;
-  ibv_qp_attr attributes{};
-  attributes.qp_state = IBV_QPS_SQD;
-  attributes.en_sqd_async_notify = 1;
-  need(ibv_modify_qp(pair.sender, &attributes, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY) == 0,
-       "ibv_modify_qp");
-  ibv_async_event event{};
-  need(ibv_get_async_event(pair.context, &event) == 0, "ibv_get_async_event");
-  // Both queue pairs may have raised one.
-  while (event.event_type != IBV_EVENT_SQ_DRAINED) {
-    ibv_ack_async_event(&event);
-    need(ibv_get_async_event(pair.context, &event) == 0, "ibv_get_async_event");
-  }
-  if (!bad) ibv_ack_async_event(&event);
-  pair.close();
-}
-
 // Four completions, and one is polled after each event. Many rounds, because all four are in the
 // queue at the second event of most rounds, and not of all.
 void not_drained(bool bad) {
@@ -838,7 +819,6 @@ const misuse::Cases own_cases = {
     {"undefined-field.after-error", undefined_field_after_error},
     {"unacknowledged-event", unacknowledged_event},
     {"unacknowledged-event.of-id", unacknowledged_event_of_id},
-    {"unacknowledged-event.of-queue-pair", unacknowledged_event_of_queue_pair},
     {"not-drained", not_drained},
     {"fork-without-init", fork_without_init},
     {"used-in-child", used_in_child},

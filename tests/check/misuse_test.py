@@ -22,8 +22,9 @@ WAIT_S = 60
 CARRIERS = ("auto", "off")
 # Both ends are in the program, and each reports what it sees.
 BOTH_ENDS = {"remote-refused", "refused-peer"}
-# The call does not return after the report, as with adapters.
+# The call does not return after the report, as with adapters, but for a late acknowledgement.
 HANGS = {"unacknowledged-event"}
+RETURNS = {"unacknowledged-event.late"}
 
 
 # The runtime of an instrumented device, or the name of the sanitizer; empty: there is none.
@@ -97,7 +98,7 @@ class Misuse(unittest.TestCase):
                         self.skipTest("the debug registers cannot be used: weft doctor")
                     if check in HEAP and SANITIZER:
                         self.skipTest("the blocks are those of the sanitizer")
-                    ends = check not in HANGS
+                    ends = check not in HANGS or name in RETURNS
                     found, text = self.findings(MISUSE, name, "bad", carrier=carrier, ends=ends,
                                                 options=[] if ends else ["--check=fatal"])
                     wanted = BOTH_ENDS if check in BOTH_ENDS else {check}

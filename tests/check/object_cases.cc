@@ -1,9 +1,15 @@
 // Objects after their end, and protection domains that are one.
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <fstream>
+#include <string>
+#include <thread>
 
 #include "check/cases.h"
 #include "check/pair.h"
@@ -208,6 +214,58 @@ void posted_region_behind_a_bind(bool bad) {
   pair.close();
 }
 
+// An event that the queue pair raises once its send queue is empty. It is not acknowledged yet.
+ibv_async_event drained(Pair& pair) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_SQD;
+  attributes.en_sqd_async_notify = 1;
+  need(ibv_modify_qp(pair.sender, &attributes, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY) == 0,
+       "ibv_modify_qp");
+  ibv_async_event event{};
+  need(ibv_get_async_event(pair.context, &event) == 0, "ibv_get_async_event");
+  // Both queue pairs may have raised one.
+  while (event.event_type != IBV_EVENT_SQ_DRAINED) {
+    ibv_ack_async_event(&event);
+    need(ibv_get_async_event(pair.context, &event) == 0, "ibv_get_async_event");
+  }
+  return event;
+}
+
+void unacknowledged_event_of_queue_pair(bool bad) {
+  Pair pair;
+  ibv_async_event event = drained(pair);
+  if (!bad) ibv_ack_async_event(&event);
+  pair.close();
+}
+
+// Whether a thread of this process is within futex(2), where destruction waits.
+bool waits_on_a_futex(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/syscall");
+  std::string number;
+  file >> number;
+  return number == std::to_string(SYS_futex);
+}
+
+// Another thread acknowledges while the destruction waits for it, and ends the wait.
+void unacknowledged_event_late(bool bad) {
+  Pair pair;
+  ibv_async_event event = drained(pair);
+  const pid_t destroyer = gettid();
+  if (!bad) ibv_ack_async_event(&event);
+  std::thread late([&] {
+    if (!bad) return;
+    // A lock is waited for as well, and not for long.
+    constexpr int long_enough = 100;
+    for (int seen = 0; seen < long_enough;) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      seen = waits_on_a_futex(destroyer) ? seen + 1 : 0;
+    }
+    ibv_ack_async_event(&event);
+  });
+  pair.close();
+  late.join();
+}
+
 }  // namespace
 
 Cases object_cases() {
@@ -221,6 +279,8 @@ Cases object_cases() {
       {"destroyed-object.long-ago", destroyed_object_long_ago},
       {"wrong-domain.of-a-parent", wrong_domain_of_a_parent},
       {"posted-region.behind-a-bind", posted_region_behind_a_bind},
+      {"unacknowledged-event.late", unacknowledged_event_late},
+      {"unacknowledged-event.of-queue-pair", unacknowledged_event_of_queue_pair},
   };
 }
 
