@@ -163,9 +163,10 @@ class Bench:
         return measure
 
 
-# Columns of perftest's lines: bytes, iterations, then for latencies minimum, maximum, typical,
-# average; for bandwidths peak, average in MiB/s (MB/s with --report_gbits off), messages in M/s.
-TYPICAL, AVERAGE, BANDWIDTH, MESSAGES = 4, 5, 3, 4
+# Columns of perftest's lines: bytes, iterations, then for latencies minimum, maximum, typical (the
+# median), average, standard deviation, 99th percentile; for bandwidths peak, average in MiB/s (MB/s
+# with --report_gbits off), messages in M/s.
+TYPICAL, AVERAGE, P99, BANDWIDTH, MESSAGES = 4, 5, 7, 3, 4
 # Of ucx_perftest -f: iterations, then latency in us (typical, average, overall), bandwidth in MB/s
 # (average, overall), messages a second (average, overall).
 UCX_TYPICAL, UCX_BANDWIDTH, UCX_MESSAGES = 1, 5, 7
@@ -271,13 +272,14 @@ def one_host_rows(bench):
 
 def sleeping_rows(bench):
     """Programs that wait for each message (ibv_get_cq_event), beside TCP programs that do."""
-    contenders = {}
-    for where, same_host in (("one host", True), ("over TCP", False)):
-        for name, column in (("typical", TYPICAL), ("average", AVERAGE)):
-            contenders[f"Weft, {where}, {name} (ib_send_lat -e)"] = bench.perftest(
-                "ib_send_lat", 64, 10_000, "-e", same_host=same_host, column=column)
-    yield Row("send of 64 B, both sides wait for events, half round trip", "us", False,
-              "recv(2) on raw TCP", bench.limit("tcp-sleeping-latency", 64, 10_000), contenders)
+    for name, column, suffix in (("median", TYPICAL, "-median"), ("average", AVERAGE, "")):
+        yield Row(f"send of 64 B, both sides wait for events, half round trip, {name}", "us",
+                  False, "recv(2) on raw TCP",
+                  bench.limit(f"tcp-sleeping-latency{suffix}", 64, 10_000),
+                  {f"Weft, {where} (ib_send_lat -e)":
+                       bench.perftest("ib_send_lat", 64, 10_000, "-e", same_host=same_host,
+                                      column=column)
+                   for where, same_host in (("one host", True), ("over TCP", False))})
 
 
 def connection_rows(bench):
@@ -289,14 +291,14 @@ def connection_rows(bench):
 def tcp_rows(bench):
     for size, label, count in ((8, "8 B", 50_000), (4096, "4 KiB", 30_000),
                                (65536, "64 KiB", 5000)):
-        yield Row(f"over TCP, send of {label}, half round trip", "us", False, "raw TCP",
-                  bench.limit("tcp-latency", size, count),
-                  {"Weft, typical (ib_send_lat)":
-                       bench.perftest("ib_send_lat", size, count, same_host=False,
-                                      column=TYPICAL),
-                   "Weft, average (ib_send_lat)":
-                       bench.perftest("ib_send_lat", size, count, same_host=False,
-                                      column=AVERAGE)})
+        # Each figure beside the same figure of raw TCP.
+        for name, column, suffix in (("median", TYPICAL, "-median"), ("average", AVERAGE, ""),
+                                     ("99th percentile", P99, "-p99")):
+            yield Row(f"over TCP, send of {label}, half round trip, {name}", "us", False,
+                      "raw TCP", bench.limit(f"tcp-latency{suffix}", size, count),
+                      {"Weft (ib_send_lat)":
+                           bench.perftest("ib_send_lat", size, count, same_host=False,
+                                          column=column)})
     for size, label, count in ((65536, "64 KiB", 16_000), (1 << 20, "1 MiB", 1500)):
         gigabytes, mebibytes = size * 1e-9, 1.048576e-3
         yield Row(f"over TCP, {label}", "GB/s", True, "raw TCP",
@@ -341,7 +343,7 @@ def plot_rows(bench):
     """One row for each size: what --plots draws."""
     for size in SIZES:
         count = max(500, min(20_000, (256 << 20) // size))
-        for same_host, limit in ((True, "memory-latency"), (False, "tcp-latency")):
+        for same_host, limit in ((True, "memory-latency"), (False, "tcp-latency-median")):
             where = "one host" if same_host else "TCP"
             contenders = {f"Weft send, {where}": bench.perftest(
                 "ib_send_lat", size, count, same_host=same_host, column=TYPICAL)}

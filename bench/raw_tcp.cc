@@ -9,10 +9,11 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <new>
+#include <numeric>
 #include <stdexcept>
 #include <vector>
 
+#include "page_bytes.h"
 #include "peers.h"
 
 namespace weft::bench {
@@ -24,25 +25,6 @@ double seconds_since(std::uint64_t start_ns) {
 }
 
 namespace {
-
-// Memory that begins with a page. Where the destination of a copy lies a few bytes behind its
-// source, modulo the page, some processors take 20 times as long. The kernel's side often begins
-// with a page as well, and a large std::vector 16 bytes behind one.
-class PageBytes {
- public:
-  explicit PageBytes(std::size_t bytes)
-      : at_(static_cast<std::uint8_t*>(::operator new(bytes, page))) {
-    std::fill_n(at_, bytes, std::uint8_t{0});
-  }
-  ~PageBytes() { ::operator delete(at_, page); }
-  PageBytes(const PageBytes&) = delete;
-  PageBytes& operator=(const PageBytes&) = delete;
-  [[nodiscard]] std::uint8_t* data() const { return at_; }
-
- private:
-  static constexpr std::align_val_t page{4096};
-  std::uint8_t* const at_;
-};
 
 void send_all(int fd, std::uint8_t* data, std::size_t bytes) {
   while (bytes > 0) {
@@ -79,20 +61,37 @@ void let_block(int fd) {
   (void)::ioctl(fd, FIONBIO, &off);
 }
 
-double latency(std::size_t bytes, int iterations, bool asleep) {
+// Of half round trips in microseconds, of which `samples_ns` has whole ones.
+double figure_of(Figure figure, std::vector<std::uint64_t>& samples_ns) {
+  constexpr double ns_per_half_us = 2000;
+  if (figure == Figure::average) {
+    const auto sum = std::accumulate(samples_ns.begin(), samples_ns.end(), std::uint64_t{0});
+    return static_cast<double>(sum) / static_cast<double>(samples_ns.size()) / ns_per_half_us;
+  }
+  const std::size_t count = samples_ns.size();
+  const std::size_t rank = figure == Figure::median ? count / 2 : count * 99 / 100;
+  const auto at = samples_ns.begin() + static_cast<std::ptrdiff_t>(rank);
+  std::nth_element(samples_ns.begin(), at, samples_ns.end());
+  return static_cast<double>(*at) / ns_per_half_us;
+}
+
+double latency(std::size_t bytes, int iterations, bool asleep, Figure figure) {
   const auto receive = asleep ? receive_asleep : receive_all;
   return run_pair(
       [=](Lines lines) {
         const PageBytes data(bytes);
         const int fd = lines.stream.get();
         if (asleep) let_block(fd);
-        std::uint64_t start = 0;
+        std::vector<std::uint64_t> samples_ns(static_cast<std::size_t>(iterations));
+        std::uint64_t before_ns = sys::now_ns();
         for (int i = -iterations / 10; i < iterations; ++i) {
-          if (i == 0) start = sys::now_ns();
           send_all(fd, data.data(), bytes);
           receive(fd, data.data(), bytes);
+          const std::uint64_t now_ns = sys::now_ns();
+          if (i >= 0) samples_ns[static_cast<std::size_t>(i)] = now_ns - before_ns;
+          before_ns = now_ns;
         }
-        return seconds_since(start) / iterations / 2 * 1e6;
+        return figure_of(figure, samples_ns);
       },
       [=](Lines lines) {
         const PageBytes data(bytes);
@@ -107,12 +106,12 @@ double latency(std::size_t bytes, int iterations, bool asleep) {
 
 }  // namespace
 
-double raw_latency(std::size_t bytes, int iterations) {
-  return latency(bytes, iterations, false);
+double raw_latency(std::size_t bytes, int iterations, Figure figure) {
+  return latency(bytes, iterations, false, figure);
 }
 
-double raw_sleeping_latency(std::size_t bytes, int iterations) {
-  return latency(bytes, iterations, true);
+double raw_sleeping_latency(std::size_t bytes, int iterations, Figure figure) {
+  return latency(bytes, iterations, true, figure);
 }
 
 double raw_rate(std::size_t bytes, int messages) {

@@ -173,7 +173,7 @@ std::vector<Row> rows(double scale) {
          {std::pair<std::size_t, const char*>{8, "8 B"}, {4096, "4 KiB"}, {65536, "64 KiB"}}) {
       const int iterations = times(bytes > 4096 ? 4000 : 20000);
       const std::size_t size = bytes;
-      const auto raw = [=] { return raw_latency(size, iterations); };
+      const auto raw = [=] { return raw_latency(size, iterations, Figure::average); };
       all.push_back({fmt::format("half round trip, send {}{}", label, tag), raw,
                      [=] { return send_latency(size, iterations, crc); }});
       all.push_back({fmt::format("half round trip, write {}{}", label, tag), raw,

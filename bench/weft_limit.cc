@@ -12,8 +12,8 @@
 #include <span>
 #include <stdexcept>
 #include <string>
-#include <vector>
 
+#include "page_bytes.h"
 #include "peers.h"
 #include "raw_tcp.h"
 
@@ -73,7 +73,7 @@ double memory_latency(std::size_t bytes, int iterations) {
 double vm_write_rate(std::size_t bytes, int calls) {
   return run_pair(
       [=](Lines lines) {
-        std::vector<std::uint8_t> from(bytes, 1);
+        const PageBytes from(bytes, 1);
         const auto pid = static_cast<pid_t>(lines.receive_value());
         const iovec remote{reinterpret_cast<void*>(lines.receive_value()), bytes};
         const iovec local{from.data(), bytes};
@@ -89,7 +89,7 @@ double vm_write_rate(std::size_t bytes, int calls) {
         return result;
       },
       [=](Lines lines) {
-        std::vector<std::uint8_t> to(bytes, 2);
+        const PageBytes to(bytes, 2);
         lines.send_value(static_cast<std::uint64_t>(getpid()));
         lines.send_value(reinterpret_cast<std::uint64_t>(to.data()));
         (void)lines.receive_value();
@@ -98,8 +98,8 @@ double vm_write_rate(std::size_t bytes, int calls) {
 
 // Copies per second of `bytes` bytes that are in the processor's caches, as far as they fit.
 double copy_rate(std::size_t bytes, int copies) {
-  const std::vector<std::uint8_t> from(bytes, 1);
-  std::vector<std::uint8_t> to(bytes);
+  const PageBytes from(bytes, 1);
+  const PageBytes to(bytes);
   const std::uint64_t start = sys::now_ns();
   for (int i = 0; i < copies; ++i) {
     std::memcpy(to.data(), from.data(), bytes);
@@ -110,10 +110,17 @@ double copy_rate(std::size_t bytes, int copies) {
 
 using Measure = std::function<double(std::size_t, int)>;
 
+Measure half_trip(double (*measure)(std::size_t, int, Figure), Figure figure) {
+  return [=](std::size_t bytes, int count) { return measure(bytes, count, figure); };
+}
+
 const std::map<std::string, Measure>& measures() {
   static const std::map<std::string, Measure> all{
-      {"tcp-latency", raw_latency},
-      {"tcp-sleeping-latency", raw_sleeping_latency},
+      {"tcp-latency", half_trip(raw_latency, Figure::average)},
+      {"tcp-latency-median", half_trip(raw_latency, Figure::median)},
+      {"tcp-latency-p99", half_trip(raw_latency, Figure::p99)},
+      {"tcp-sleeping-latency", half_trip(raw_sleeping_latency, Figure::average)},
+      {"tcp-sleeping-latency-median", half_trip(raw_sleeping_latency, Figure::median)},
       {"tcp-rate", raw_rate},
       {"memory-latency", memory_latency},
       {"vm-write-rate", vm_write_rate},
