@@ -106,6 +106,9 @@ def soak(hours, only):
     began = time.monotonic()
     end = began + hours * 3600
     parts = [part for part in _parts() if re.search(only, part.name)]
+    if not parts:
+        print(f"no part matches {only}: " + ", ".join(part.name for part in _parts()))
+        return 2
     while time.monotonic() < end:
         for part in parts:
             for _ in range(part.turns):
