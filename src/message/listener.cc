@@ -18,7 +18,6 @@ Request::Request(Request&&) noexcept = default;
 
 Request& Request::operator=(Request&& other) noexcept {
   std::swap(pending_, other.pending_);
-  std::swap(decided_, other.decided_);
   return *this;
 }
 
@@ -30,39 +29,22 @@ Request::~Request() {
   detail::reject_quietly(pending_->id, rejection);
 }
 
-void Request::check_undecided() const {
-  if (decided_) throw Error(EALREADY, "the request to connect was accepted or rejected before");
-  if (!pending_) weft::detail::throw_empty("weft::message::Request");
-}
-
-// Takes the request out of its handle. Throws Error if that was done before.
-std::unique_ptr<PendingRequest> Request::decide() {
-  check_undecided();
-  decided_ = true;
-  return std::move(pending_);
-}
-
 std::span<const std::byte> Request::private_data() const {
-  if (decided_) return {};
-  check_undecided();
   return pending_->greeting.private_data;
 }
 
 std::string Request::peer_address() const {
-  if (decided_) return {};
-  check_undecided();
   return pending_->id.peer_address();
 }
 
 // The link is created before the request is taken out: if that throws, the request can still be
 // accepted or rejected.
 Connection Request::accept(Handlers handlers, const Options& options) {
-  check_undecided();
   const auto loop = pending_->loop.lock();
   if (!loop) throw Error(ECANCELED, "the event loop of the request was destroyed");
   loop->check_thread();
   auto link = std::make_shared<Link>(*loop, std::move(handlers), options);
-  const auto pending = decide();
+  const auto pending = pending_.take();
   link->accept(std::move(pending->id), std::move(pending->greeting), std::move(pending->counted));
   return Connection(std::move(link));
 }
@@ -91,21 +73,22 @@ struct Acceptance {
 // The identifier moves to the other loop's event channel before that loop knows of it, so no event
 // is lost between the two.
 Connection Request::accept_on(EventLoop& loop, Handlers handlers, const Options& options) {
-  check_undecided();
+  static_cast<void>(pending_.get());  // throws if this is empty, before a link is made
   auto link = std::make_shared<Link>(*loop.core_, std::move(handlers), options);
   auto acceptance = std::make_shared<Acceptance>();
   acceptance->link = link;
-  acceptance->pending = decide();
+  acceptance->pending = pending_.take();
   acceptance->pending->id.migrate(loop.core_->events());
   loop.post([acceptance] { acceptance->run(); });
   return Connection(std::move(link));
 }
 
 void Request::reject(std::span<const std::byte> private_data) {
+  static_cast<void>(pending_.get());  // throws if this is empty, whatever the private data is
   if (private_data.size() > max_private_data_bytes) {
     throw Error(EINVAL, "too many bytes of private data for a rejection");
   }
-  const auto pending = decide();
+  const auto pending = pending_.take();
   detail::Rejection rejection;
   rejection.reason = detail::Reason::application;
   rejection.private_data.assign(private_data.begin(), private_data.end());

@@ -118,8 +118,9 @@ std::size_t Operations::poll() {
 
 std::optional<Completion> Operations::wait(const Operation& operation, Deadline deadline,
                                            std::stop_token stop) {
+  detail::OperationsCore& core = *core_;  // throws if this is empty, whatever the operation is
   if (!operation) detail::fail(EINVAL, "cannot wait for an operation that was not posted");
-  detail::OperationCondition condition(*core_, operation);
+  detail::OperationCondition condition(core, operation);
   detail::Waiter waiter(deadline, std::move(stop));
   static_cast<void>(waiter.until(condition));
   return operation.completion();

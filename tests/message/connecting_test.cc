@@ -46,8 +46,8 @@ TEST(Connecting, ARefusalCarriesWhatTheApplicationSays) {
   auto listener = loop.listen({test::host(), 0}, [&](Request request) {
     asked = text_of(request.private_data());
     request.reject(bytes_of("not today"));
-    EXPECT_THROW(request.reject(), Error);
-    EXPECT_THROW(request.accept({}), Error);
+    EXPECT_THROW(request.reject(), std::logic_error);
+    EXPECT_THROW(request.accept({}), std::logic_error);
   });
   Options options;
   options.private_data = bytes_of("may I?");

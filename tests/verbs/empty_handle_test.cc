@@ -97,6 +97,56 @@ TEST(EmptyHandle, DomainsAndMemory) {
       [&] { (void)domain.create_address_handle({}); }, [&] { (void)domain.raw(); });
 }
 
+TEST(EmptyHandle, AddressHandles) {
+  const Context context = test::open_device();
+  AddressHandle handle =
+      context.create_domain().create_address_handle({.gid = context.query_gid(1, 0)});
+  AddressHandle kept = taken_from(handle);
+  EXPECT_NE(kept.raw(), nullptr);
+  expect_empty("weft::verbs::AddressHandle", [&] { (void)handle.raw(); });
+  handle = std::move(kept);
+  EXPECT_NE(handle.raw(), nullptr);
+}
+
+TEST(EmptyHandle, XrcDomains) {
+  const Context context = test::open_device();
+  if ((context.query().device_cap_flags & IBV_DEVICE_XRC) == 0) {
+    GTEST_SKIP() << "the device has no XRC";
+  }
+  XrcDomain domain = context.open_xrc_domain();
+  XrcDomain kept = taken_from(domain);
+  EXPECT_NE(kept.raw(), nullptr);
+  expect_empty("weft::verbs::XrcDomain", [&] { (void)domain.raw(); });
+  domain = std::move(kept);
+  EXPECT_NE(domain.raw(), nullptr);
+}
+
+// A queue pair of a shared receive queue that fails makes an event.
+TEST(EmptyHandle, AsyncEvents) {
+  const Context context = test::open_device();
+  const auto domain = context.create_domain();
+  const auto queue = context.create_completion_queue(4);
+  const auto shared = domain.create_shared_receive_queue({});
+  const auto queue_pair =
+      domain.queue_pair(queue, queue).shared_receive_queue(shared).build().release();
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_INIT;
+  attributes.port_num = 1;
+  queue_pair.modify(attributes,
+                    IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+  queue_pair.fail();
+  auto event = context.next_event(patience);
+  ASSERT_TRUE(event);
+  AsyncEvent kept = taken_from(*event);
+  EXPECT_EQ(kept.type(), IBV_EVENT_QP_LAST_WQE_REACHED) << kept.name();
+  expect_empty(
+      "weft::verbs::AsyncEvent", [&] { (void)event->type(); }, [&] { (void)event->name(); },
+      [&] { (void)event->raw(); });
+  *event = std::move(kept);
+  EXPECT_EQ(event->raw().element.qp, queue_pair.raw());
+  // It is acknowledged once, so that the queue pair can be destroyed.
+}
+
 TEST(EmptyHandle, CompletionQueues) {
   const Context context = test::open_device();
   CompletionQueue queue = context.create_completion_queue(4);

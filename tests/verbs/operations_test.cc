@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/empty_handle.h"
 #include "verbs/operation_pair.h"
 #include "weft/error.hpp"
 
@@ -242,9 +243,28 @@ TEST(KeptSlice, OutlivesItsRegion) {
 
 TEST(EmptyOperations, ThrowWithTheirName) {
   OperationPair pair;
-  const Operations taken = std::move(*pair.a_operations);
-  EXPECT_EQ(taken.under_way(), 0U);
-  EXPECT_THROW(pair.a_operations->poll(), std::logic_error);
+  Operations& empty = *pair.a_operations;
+  const QueuePair& queue_pair = *pair.a;
+  const RemoteSlice remote{};
+  Operations taken = std::move(empty);
+  const Operation posted = taken.receive(queue_pair, pair.make(8));
+  ASSERT_TRUE(posted);
+  test::expect_empty(
+      "weft::verbs::Operations", [&] { (void)empty.queue(); },
+      [&] { empty.send(queue_pair, pair.make(8)); },
+      [&] { empty.send_with_immediate(queue_pair, pair.make(8), 1); },
+      [&] { empty.receive(queue_pair, pair.make(8)); },
+      [&] { empty.write(queue_pair, pair.make(8), remote); },
+      [&] { empty.write_with_immediate(queue_pair, pair.make(8), remote, 1); },
+      [&] { empty.read(queue_pair, pair.make(8), remote); },
+      [&] { empty.fetch_and_add(queue_pair, pair.make(8), remote, 1); },
+      [&] { empty.compare_and_swap(queue_pair, pair.make(8), remote, 1, 2); },
+      [&] { empty.poll(); }, [&] { (void)empty.wait(posted, Deadline::now()); },
+      [&] { (void)empty.wait(Operation(), Deadline::now()); }, [&] { (void)empty.under_way(); },
+      [&] { (void)empty.take_other(); });
+  EXPECT_EQ(taken.under_way(), 1U);
+  empty = std::move(taken);
+  EXPECT_EQ(empty.under_way(), 1U);
 }
 
 }  // namespace

@@ -20,39 +20,36 @@ class LoopCore;
 struct PendingRequest;
 }  // namespace detail
 
-// A request of a peer to connect. It may be accepted or rejected in the callback, or later. If
-// neither was done, it is rejected when it is destroyed.
+// A request of a peer to connect. It may be accepted or rejected in the callback, or later, and is
+// empty from then on: weft/handle.hpp. If neither was done, it is rejected when it is destroyed.
 class Request {
  public:
   WEFT_API Request(Request&&) noexcept;
   WEFT_API Request& operator=(Request&&) noexcept;
   WEFT_API ~Request();
 
-  // The private data that the peer's application sent with the request. Valid as long as this.
+  // The private data that the peer's application sent with the request. Valid until the request is
+  // accepted, rejected or destroyed.
   [[nodiscard]] WEFT_API std::span<const std::byte> private_data() const;
   // The address that the peer connects from, "192.0.2.1:34567".
   [[nodiscard]] WEFT_API std::string peer_address() const;
 
-  // Accepts the request; the callback `established` or `error` follows. Throws Error: EALREADY if
-  // it was accepted or rejected before.
+  // Accepts the request; the callback `established` or `error` follows. Throws Error: ECANCELED if
+  // the request's loop was destroyed.
   WEFT_API Connection accept(Handlers handlers, const Options& options = {});
   // Accepts the request for a connection of another loop, which calls its callbacks. So several
   // loops, each with its own thread, can share one listener. The handle may only be used in that
   // loop's thread.
   WEFT_API Connection accept_on(EventLoop& loop, Handlers handlers, const Options& options = {});
   // Rejects the request: the peer gets `error` with a Rejected, which has these bytes, at most
-  // max_private_data_bytes. Throws Error: EALREADY if it was accepted or rejected before, EINVAL
-  // for too many bytes.
+  // max_private_data_bytes. Throws Error: EINVAL for too many bytes.
   WEFT_API void reject(std::span<const std::byte> private_data = {});
 
  private:
   friend class detail::LoopCore;
   explicit Request(std::unique_ptr<detail::PendingRequest> pending);
-  [[nodiscard]] std::unique_ptr<detail::PendingRequest> decide();
-  void check_undecided() const;
 
-  std::unique_ptr<detail::PendingRequest> pending_;
-  bool decided_ = false;
+  weft::detail::Held<std::unique_ptr<detail::PendingRequest>, "weft::message::Request"> pending_;
 };
 
 using RequestHandler = std::function<void(Request)>;
