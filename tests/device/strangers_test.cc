@@ -1,10 +1,12 @@
 // What peers that were not let in can cost a process: descriptors, and the time of legitimate ones.
 #include <netinet/in.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <deque>
 #include <filesystem>
@@ -74,6 +76,12 @@ class Strangers : public ::testing::Test {
     return fd;
   }
 
+  // Whether the device has closed this connection, to which it has sent nothing.
+  static bool is_closed(int fd) {
+    std::byte none{};
+    return ::recv(fd, &none, 1, MSG_DONTWAIT) >= 0 || errno != EAGAIN;
+  }
+
   // How long a client takes to connect and to pass a message.
   std::chrono::nanoseconds time_of_a_client() {
     const auto begin = std::chrono::steady_clock::now();
@@ -119,6 +127,13 @@ class Strangers : public ::testing::Test {
     const std::uint64_t end_ns = sys::now_ns() + 30'000'000'000;
     while (count < times && sys::now_ns() < end_ns) std::this_thread::yield();
     EXPECT_EQ(count, times);
+  }
+  // The same until the condition is true.
+  template <typename Condition>
+  static void await(const Condition& condition) {
+    const std::uint64_t end_ns = sys::now_ns() + 30'000'000'000;
+    while (!condition() && sys::now_ns() < end_ns) std::this_thread::yield();
+    EXPECT_TRUE(condition());
   }
   static void await_at_least(const Refusals::Count& count, std::uint64_t times) {
     const std::uint64_t end_ns = sys::now_ns() + 30'000'000'000;
@@ -261,6 +276,58 @@ TEST_F(Strangers, WhoAreSilentMakeRoomForNewcomers) {
   }
   EXPECT_LE(refusals.evicted - before, newcomers);
   EXPECT_EQ(refusals.timed_out, 0U);
+}
+
+// No more than half of the places are one address's, so its newcomers take the places of its own
+// silent connections, and not of the oldest one of all.
+TEST_F(Strangers, WhoComeFromOneAddressTakeTheirOwnPlaces) {
+  constexpr std::size_t places = 16;
+  constexpr std::size_t many = 100;
+  Settings settings = patient_settings();
+  settings.strangers.half_open = places;
+  auto made = Device::create(settings);
+  ASSERT_TRUE(made.ok()) << made.error();
+  right_ = std::move(*made);
+  RawEnd target(*right_);
+  const sys::Descriptor other = knock(target, 3);
+  ASSERT_TRUE(other.valid());
+  std::vector<sys::Descriptor> silent;
+  for (std::size_t i = 0; i < many; ++i) silent.push_back(knock(target, 2));
+  await_at_least(right_->refusals().evicted, many - places / 2);
+  EXPECT_FALSE(is_closed(other.get()));
+  const auto held = [&] {
+    return std::ranges::count_if(silent, [](const auto& one) { return !is_closed(one.get()); });
+  };
+  await([&] { return held() <= static_cast<std::ptrdiff_t>(places / 2); });
+  // The newest are left.
+  EXPECT_FALSE(is_closed(silent.back().get()));
+}
+
+// Of many addresses, so that the bound for one of them is not reached.
+TEST_F(Strangers, WhoAreSilentTakeAShareOfTheDescriptors) {
+  constexpr rlim_t limit = 512;
+  constexpr std::size_t share = limit / limits::half_open_share;
+  constexpr std::size_t addresses = 8;
+  constexpr std::size_t of_each = share / 4;
+  const DescriptorLimit descriptor_limit(limit);
+  if (!descriptor_limit.possible()) GTEST_SKIP() << "the hard limit of descriptors is too low";
+  auto made = Device::create(patient_settings());
+  ASSERT_TRUE(made.ok()) << made.error();
+  right_ = std::move(*made);
+  RawEnd target(*right_);
+  const std::size_t before = descriptors();
+  std::vector<sys::Descriptor> clients;
+  for (std::uint32_t host = 2; host < 2 + addresses; ++host) {
+    for (std::size_t i = 0; i < of_each; ++i) {
+      clients.push_back(knock(target, host));
+      ASSERT_TRUE(clients.back().valid()) << clients.size();
+    }
+  }
+  // Then all of them were accepted.
+  await_at_least(right_->refusals().evicted, clients.size() - share);
+  const auto held = [&] { return descriptors() - clients.size() - before; };
+  await([&] { return held() <= share; });
+  EXPECT_EQ(right_->refusals().out_of_descriptors, 0U);
 }
 
 // 500 silent connections a second, more of them than may be half open. A legitimate client connects
