@@ -1,7 +1,6 @@
 #include "interpose/relay_name.h"
 
 #include <netinet/in.h>
-#include <sys/random.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -10,7 +9,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 
+#include "base/kernel_random.h"
 #include "interpose/next.h"
 
 namespace weft::interpose {
@@ -54,7 +55,7 @@ void name_relay(int relay_end, const RelayNames& names) {
   Name name{.prefix = name_prefix};
   std::memcpy(name.local.data(), &names.local, name.local.size());
   std::memcpy(name.peer.data(), &names.peer, name.peer.size());
-  if (getrandom(&name.unique, sizeof name.unique, 0) != sizeof name.unique) return;
+  fill_random(std::as_writable_bytes(std::span(&name.unique, 1)));
   sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
   std::memcpy(address.sun_path, &name, sizeof name);
   next::bind(relay_end, reinterpret_cast<const sockaddr*>(&address), name_bytes);

@@ -1,13 +1,18 @@
 // A peer that was granted some STags cannot compute any other one.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <set>
 #include <vector>
 
 #include "device/connect/slots.h"
 #include "device/memory/memory.h"
+#include "device/memory/memory_window.h"
 #include "device/raw_end.h"
+#include "support/recording_kernel.h"
 
 namespace weft::device {
 namespace {
@@ -77,12 +82,63 @@ std::size_t linear_complexity(Draw draw) {
   return shortest.length();
 }
 
-// Those of regions come from the same generator; some numbers are rejected there, which would only
-// make the attack longer.
+void expect_unpredictable(std::size_t complexity) {
+  EXPECT_NEAR(static_cast<double>(complexity), enough_bits / 2.0, 50);
+}
+
 TEST(Stags, FollowFromNoOthers) {
   MemoryTable table;
-  const std::size_t length = linear_complexity([&] { return table.random_control_stag(); });
-  EXPECT_NEAR(static_cast<double>(length), enough_bits / 2.0, 50);
+  expect_unpredictable(linear_complexity([&] { return table.random_control_stag(); }));
+}
+
+// Of each, a bit of the 24 that the table chooses.
+TEST(Stags, OfRegionsFollowFromNoOthers) {
+  const auto device = make_roce_device();
+  RawEnd end(*device);
+  std::array<std::byte, 8> memory{};
+  expect_unpredictable(linear_complexity([&] {
+    ibv_mr* region = end.context.register_memory(*end.domain, memory.data(), memory.size(),
+                                                 reinterpret_cast<std::uint64_t>(memory.data()),
+                                                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    const std::uint32_t rkey = region->rkey;
+    EXPECT_EQ(end.context.deregister_memory(region), 0);
+    return rkey >> 8;
+  }));
+}
+
+TEST(Stags, OfWindowsFollowFromNoOthers) {
+  const auto device = make_roce_device();
+  RawEnd end(*device);
+  expect_unpredictable(linear_complexity([&] {
+    ibv_mw* window = end.context.allocate_window(*end.domain, IBV_MW_TYPE_2);
+    const std::uint32_t rkey = window->rkey;
+    EXPECT_EQ(end.context.deallocate_window(*MemoryWindow::of(window)), 0);
+    return rkey >> 8;
+  }));
+}
+
+// The table rejects numbers now and then (those of control words, those that are taken), so that a
+// seeded generator would pass the tests above: a sequence with gaps is not linear. But its numbers
+// would not be those of the kernel.
+TEST(Stags, AreWordsOfTheKernelAndNoOnesTwice) {
+  const auto kernel = std::make_shared<test::RecordingKernel>();
+  ASSERT_TRUE(kernel->enter());
+  MemoryTable table;
+  ibv_pd domain{};
+  for (int i = 0; i < 1000; ++i) {
+    Region region;
+    MemoryWindow window(&domain, 1, IBV_MW_TYPE_2);
+    ASSERT_TRUE(table.add(region));
+    ASSERT_TRUE(table.add(window.region()));
+    window.take_name();
+    for (const std::uint32_t rkey : {region.mr.rkey, window.verbs()->rkey}) {
+      EXPECT_TRUE(kernel->take(rkey, 0xFFFFFF00)) << rkey;
+    }
+    EXPECT_TRUE(kernel->take(table.random_control_stag(), 0x00FFFFFF));
+    table.remove(region);
+    table.remove(window.region());
+  }
+  kernel->leave();
 }
 
 // One number gives no hint of the next.
@@ -97,6 +153,26 @@ TEST(SlotNumbers, AreDrawnOneByOne) {
     last = number;
   }
   EXPECT_LT(neighbours, 30);
+}
+
+// Nor does the slot of one process, which is that of its TCP port, of the slot of another one.
+TEST(SlotStarts, AreDrawnOneByOne) {
+  const auto device = make_roce_device();
+  constexpr int processes = 200;
+  constexpr std::uint32_t near = 8;
+  std::set<std::uint32_t> different;
+  int neighbours = 0;
+  std::uint32_t last = 0;
+  for (int i = 0; i < processes; ++i) {
+    Slots slots(*device, [](const auto& greeting) { greeting->cancel(); });
+    const std::uint32_t slot = slots.take_number() >> slot::index_bits;
+    if ((slot - last + near) % slot::count <= 2 * near) ++neighbours;
+    different.insert(slot);
+    last = slot;
+  }
+  // Each of 200 is one of 17 neighbours of 1024 with a probability of 1.7 %.
+  EXPECT_LT(neighbours, processes / 5);
+  EXPECT_GT(different.size(), processes / 2U);
 }
 
 }  // namespace

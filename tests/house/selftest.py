@@ -371,6 +371,8 @@ class Text(unittest.TestCase):
         self.assertEqual(
             self.findings("src/a.h", "#pragma once\n// TODO: close it, or the file leaks\n"), [])
         self.assertEqual(self.findings("src/a.cc", "// §" + "é" * 96 + "\n"), [])
+        self.assertEqual(self.findings("src/a.cc", "// Where getrandom(2) is refused.\n"
+                                       "Random& random() { return schedule_.random(); }\n"), [])
         self.assertEqual(self.findings("docs/a.md", "x" * 200 + " https://a.org/home/b\n"), [])
 
     def test_each_rule(self):
@@ -380,6 +382,15 @@ class Text(unittest.TestCase):
             ("src/a.h", "int a;", "pragma once"),
             ("src/a.cc", "// TODO", "without a reason"),
             ("src/a.cc", "// FIXME: later", "without a reason"),
+            ("src/a.cc", "std::mt19937_64 engine(1);", "can be predicted"),
+            ("src/a.cc", "std::ranlux24 engine;", "can be predicted"),
+            ("src/a.cc", "std::linear_congruential_engine<int, 1, 2, 3> engine;",
+             "can be predicted"),
+            ("src/a.cc", "int a = rand();", "can be predicted"),
+            ("src/a.cc", "long a = random();", "can be predicted"),
+            ("src/a.cc", "long a = lrand48();", "can be predicted"),
+            ("src/a.cc", "getrandom(&a, sizeof a, 0);", "may be refused"),
+            ("src/a.cc", "#include <sys/random.h>", "may be refused"),
             ("docs/a.md", "see /" + "home/me/x", "path of one machine"),
             ("run.sh", "cd /" + "work/main", "path of one machine"),
         ):

@@ -17,7 +17,11 @@ PRIVATE_PATH = re.compile(r"(?<![\w.\-$}/])/(?:home|root|work)/")
 TODO = re.compile(r"\b(?:TODO|FIXME)\b(?!\([^)]+\): \S|: \S+ \S+ \S+)")
 
 # What a stranger must not guess comes from base/kernel_random.h alone.
-OTHER_RANDOM = re.compile(r"\b(?:mt19937|random_device|default_random_engine|minstd_rand|s?rand\()")
+OTHER_RANDOM = re.compile(
+    r"\b(?:mt19937|random_device|\w+_engine\b|minstd_rand|ranlux|knuth_b|s?rand(?:_r|om_r)?\("
+    r"|srandom\(|[delnmj]rand48(?:_r)?\()|(?<![.>])(?<!& )\brandom\(\)")
+# A sandbox or an old kernel refuses it, and base/kernel_random.h has what helps then.
+GETRANDOM = re.compile(r"\b(?:getrandom|getentropy)\((?!2\))|<sys/random\.h>")
 
 # A set-user-ID program must not follow its caller's environment. The program weft has no more
 # rights than its caller.
@@ -50,6 +54,8 @@ def check(report, path):
             report.fail(path, number, "a path of one machine; say it relative to the project")
         if code and "src" in path.parts and OTHER_RANDOM.search(line):
             report.fail(path, number, "a generator that can be predicted; use base/kernel_random.h")
+        if code and "src" in path.parts and GETRANDOM.search(line):
+            report.fail(path, number, "a call that may be refused; use base/kernel_random.h")
         if (code and "src" in path.parts and "cli" not in path.parts
                 and ANY_CALLERS_ENVIRONMENT.search(line)):
             report.fail(path, number, "the environment of any caller; use secure_getenv(3)")
