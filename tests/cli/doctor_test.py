@@ -232,6 +232,30 @@ class Doctor(unittest.TestCase):
             self.assertEqual(len(mine), 1, said)
             self.assertIn(f"is open to {who}", mine[0])
 
+    def test_ports_of_datagrams_have_their_owner(self):
+        libraries.needs_plain_libraries()
+        script = ("import socket\n"
+                  "ends = [socket.socket(family, socket.SOCK_DGRAM) for family in\n"
+                  "        (socket.AF_INET, socket.AF_INET, socket.AF_INET)]\n"
+                  "for end, address in zip(ends, ('127.0.0.1', '0.0.0.0', '127.0.0.1')):\n"
+                  "    end.bind((address, 0))\n"
+                  "ends[2].connect(('127.0.0.1', ends[0].getsockname()[1]))\n"
+                  "print(*(end.getsockname()[1] for end in ends), flush=True); input()\n")
+        with subprocess.Popen([libraries.WEFT, "run", "-q", "--", sys.executable, "-c", script],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+            here, everywhere, connected = program.stdout.readline().split()
+            said = [each["sentence"] for each in json.loads(doctor("--json").stdout)["findings"]
+                    if each["subject"] == "open port"]
+            program.communicate("\n")
+        for port, address, who in ((here, "127.0.0.1", "programs of this host only"),
+                                   (everywhere, "0.0.0.0", "every host that reaches this one")):
+            mine = [sentence for sentence in said
+                    if f"UDP port {port} at {address} is open to {who} (" in sentence]
+            self.assertEqual(len(mine), 1, said)
+            self.assertIn(f"process {program.pid}).", mine[0])
+        # A connected one takes datagrams of its peer only.
+        self.assertFalse([sentence for sentence in said if f" port {connected} " in sentence], said)
+
     def test_reserved_ports_are_not_given_to_connections(self):
         unshare = shutil.which("unshare")
         alone = [unshare, "--user", "--map-root-user", "--net", "--"]

@@ -1,8 +1,10 @@
 #include "device/connect/slots.h"
 
 #include <set>
+#include <string>
 
-#include "device/raw_end.h"
+#include "device/datagram_end.h"
+#include "support/own_ports.h"
 
 namespace weft::device {
 namespace {
@@ -97,19 +99,45 @@ TEST(Slots, ListenOnTheAddressesOfTheGidsOnly) {
   }
 }
 
+// Those that were not open `before`.
+std::set<test::OwnPort> opened_since(const std::set<test::OwnPort>& before) {
+  std::set<test::OwnPort> found = test::own_ports();
+  for (const test::OwnPort& old : before) found.erase(old);
+  return found;
+}
+
+// The ports of a slot are bound to the address of the device and to loopback, whose IPv6 address
+// the host may lack.
+void expect_addresses(const std::set<test::OwnPort>& ports, const std::string& protocol,
+                      std::uint32_t number) {
+  bool at_the_gid = false;
+  for (const test::OwnPort& each : ports) {
+    EXPECT_EQ(each.port, slot::port_of(number)) << each.protocol << " at " << each.address;
+    EXPECT_EQ(each.protocol, protocol);
+    EXPECT_TRUE(each.address == "127.0.0.1" || each.address == "::1") << each.address;
+    at_the_gid |= each.address == "127.0.0.1";
+  }
+  EXPECT_TRUE(at_the_gid) << protocol;
+}
+
 TEST(Slots, NothingListensBeforeAQueuePairIsWanted) {
+  const auto before = test::own_ports();
   const auto device = make_roce_device();
-  const auto open = [](std::uint16_t port) {
-    sockaddr_storage address{};
-    EXPECT_TRUE(parse_address("127.0.0.1", address));
-    set_port(address, port);
-    const sys::Descriptor probe(sys::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    return sys::connect(probe.get(), reinterpret_cast<sockaddr*>(&address), length_of(address)) ==
-           0;
-  };
   const Context context(*device);
+  EXPECT_TRUE(opened_since(before).empty());
   const std::uint32_t number = device->take_queue_pair_number();
-  EXPECT_TRUE(open(slot::port_of(number)));
+  const auto opened = opened_since(before);
+  if (opened.empty()) GTEST_SKIP() << "no /proc/net/tcp here";
+  expect_addresses(opened, "tcp", number);
+}
+
+TEST(Slots, DatagramsArriveAtTheAddressesOfTheGidsOnly) {
+  const auto device = make_roce_device();
+  const RawEnd connected(*device);  // which has opened the ports of TCP
+  const auto before = test::own_ports();
+  if (before.empty()) GTEST_SKIP() << "no /proc/net/tcp here";
+  DatagramEnd end(*device);
+  expect_addresses(opened_since(before), "udp", end.number());
 }
 
 }  // namespace
