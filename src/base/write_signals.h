@@ -16,8 +16,10 @@ class BlockedWriteSignals {
   BlockedWriteSignals() {
     sigset_t pending;
     sigemptyset(&set_);
-    sigpending(&pending);
-    // A signal that is already pending belongs to the program and stays pending.
+    // A signal that is already pending belongs to the program and stays pending. A sandbox may
+    // refuse to say which are; then none is taken to be.
+    sigemptyset(&pending);
+    static_cast<void>(sigpending(&pending));
     for (const int signal : {SIGPIPE, SIGXFSZ}) {
       if (sigismember(&pending, signal) == 0) sigaddset(&set_, signal);
     }

@@ -1,10 +1,13 @@
 // The system calls that the device uses where it may, and does without elsewhere.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/membarrier.h>
 #include <linux/netlink.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -125,6 +128,41 @@ int try_sendmmsg() {
   return with(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0),
               [](int fd) { return syscall(SYS_sendmmsg, fd, nullptr, 0U, 0U); });
 }
+int try_recvmmsg() {
+  return with(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0),
+              [](int fd) { return syscall(SYS_recvmmsg, fd, nullptr, 0U, MSG_DONTWAIT, nullptr); });
+}
+
+// Of the type that the device uses.
+int try_socketpair() {
+  std::array<int, 2> ends{-1, -1};
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) return errno;
+  for (const int end : ends) close(end);
+  return 0;
+}
+
+// Any file will do.
+int try_flock() {
+  return with(eventfd(0, EFD_CLOEXEC),
+              [](int fd) { return static_cast<long>(flock(fd, LOCK_EX | LOCK_NB)); });
+}
+
+// Registering twice changes nothing.
+int try_membarrier() {
+  return error_of(syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0));
+}
+
+int try_rt_sigpending() {
+  std::uint64_t pending = 0;  // as the kernel has it: one bit for each signal
+  return error_of(syscall(SYS_rt_sigpending, &pending, sizeof pending));
+}
+
+// Signal 0 is checked and not sent (kill(2)).
+int try_rt_tgsigqueueinfo() {
+  siginfo_t details{};
+  details.si_code = SI_QUEUE;
+  return error_of(syscall(SYS_rt_tgsigqueueinfo, getpid(), syscall(SYS_gettid), 0, &details));
+}
 
 constexpr std::array calls{
     Call{"preadv2(RWF_NOWAIT)", try_preadv2, "events are withdrawn by poll and read"},
@@ -138,7 +176,17 @@ constexpr std::array calls{
          "themselves"},
     Call{"sock_diag", try_socket_owners, "the user of a peer on this host is not checked"},
     Call{"getsockopt(TCP_INFO)", try_tcp_info, "a host that vanishes is noticed late"},
-    Call{"sendmmsg", try_sendmmsg, "datagrams leave and arrive one by one"},
+    Call{"sendmmsg", try_sendmmsg, "datagrams leave one by one"},
+    Call{"recvmmsg", try_recvmmsg, "datagrams arrive one by one"},
+    Call{"socketpair", try_socketpair, "each connection within this host begins with TCP"},
+    Call{"membarrier", try_membarrier, "the locks of the data path take longer"},
+    Call{"flock", try_flock,
+         "the counters below /sys/class/infiniband do not count programs on Weft"},
+    Call{"rt_sigpending", try_rt_sigpending,
+         "a signal that comes just before `ibv_get_cq_event` sleeps does not end it"},
+    Call{
+        "rt_tgsigqueueinfo", try_rt_tgsigqueueinfo,
+        "some signal handlers of programs under `weft run --sockets` get no details of the signal"},
     Call{"statx", try_statx, "a capture file is treated as a pipe"},
 };
 

@@ -4,9 +4,19 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <functional>
+#include <thread>
 
 #include "base/undisturbed.h"
+#include "base/write_signals.h"
 #include "support/counting_handler.h"
+#include "support/refuse.h"
 
 namespace weft {
 namespace {
@@ -70,6 +80,59 @@ TEST(SignalHandlers, WhatTheProgramHasBlockedDoesNotCount) {
   const BlockedSignal blocked(SIGUSR2);
   pthread_kill(pthread_self(), SIGUSR2);
   EXPECT_FALSE(Undisturbed().holds_back_interruption());
+}
+
+// Runs `test` in a thread that the kernel refuses rt_sigpending(2).
+void run_without_sigpending(const std::function<void()>& test) {
+  bool possible = false;
+  std::thread([&] {
+    possible = test::refuse({SYS_rt_sigpending}, EPERM);
+    if (!possible) return;
+    sigset_t pending;
+    EXPECT_NE(sigpending(&pending), 0);
+    test();
+  }).join();
+  if (!possible) GTEST_SKIP() << "no seccomp filters here";
+}
+
+// Whether it came cannot be known; its handler runs all the same.
+TEST(SignalHandlers, AnInterruptionCannotBeSeenWithoutRtSigpending) {
+  const CountingHandler interrupts(SIGUSR2, 0);
+  run_without_sigpending([] {
+    {
+      const Undisturbed undisturbed;
+      pthread_kill(pthread_self(), SIGUSR2);
+      EXPECT_FALSE(undisturbed.holds_back_interruption());
+      EXPECT_EQ(CountingHandler::handled(), 0);
+    }
+    EXPECT_EQ(CountingHandler::handled(), 1);
+  });
+}
+
+// What the stack of this thread holds below the caller looks like a set of all signals.
+[[gnu::noinline]] void fill_the_stack() {
+  std::array<unsigned char, 4096> bytes;
+  std::memset(bytes.data(), 0xFF, bytes.size());
+  asm volatile("" : : "r"(bytes.data()) : "memory");
+}
+
+[[gnu::noinline]] void write_to(int fd) {
+  const BlockedWriteSignals blocked;
+  EXPECT_EQ(write(fd, "x", 1), -1);
+  EXPECT_EQ(errno, EPIPE);
+}
+
+TEST(SignalHandlers, AWriteRaisesNoSignalWithoutRtSigpending) {
+  const CountingHandler handler(SIGPIPE, 0);
+  run_without_sigpending([] {
+    std::array<int, 2> ends{};
+    ASSERT_EQ(pipe(ends.data()), 0);
+    close(ends[0]);
+    fill_the_stack();
+    write_to(ends[1]);
+    close(ends[1]);
+  });
+  EXPECT_EQ(CountingHandler::handled(), 0);
 }
 
 }  // namespace

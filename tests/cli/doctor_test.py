@@ -39,8 +39,12 @@ def refuse_netlink():
     """For the child: socket(AF_NETLINK) fails with EPERM, by a filter of system calls."""
     number = {"x86_64": 41, "aarch64": 198}[os.uname().machine]
     load, equals, answer = 0x20, 0x15, 0x06
-    lines = [(load, 0, 0, 0), (equals, 0, 3, number), (load, 0, 0, 16), (equals, 0, 1, 16),
-             (answer, 0, 0, 0x50000 | errno.EPERM), (answer, 0, 0, 0x7FFF0000)]
+    install_filter([(load, 0, 0, 0), (equals, 0, 3, number), (load, 0, 0, 16), (equals, 0, 1, 16),
+                    (answer, 0, 0, 0x50000 | errno.EPERM), (answer, 0, 0, 0x7FFF0000)])
+
+
+def install_filter(lines):
+    """The instructions of BPF decide on each system call of this process (seccomp(2))."""
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in lines))
     program = ctypes.create_string_buffer(
         struct.pack("HxxxxxxP", len(lines), ctypes.addressof(code)))
@@ -48,6 +52,33 @@ def refuse_netlink():
     for call in ((38, 1, 0, 0, 0), (22, 2, program, 0, 0)):  # PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP
         if library.prctl(*call) != 0:
             raise OSError(ctypes.get_errno(), "prctl")
+
+
+MACHINES = ("x86_64", "aarch64")
+# Optional calls, with their numbers on these machines, and what the note about each says.
+OPTIONAL_CALLS = {
+    "preadv2": (327, 286, "poll and read"),
+    "msync": (26, 227, "registering memory takes longer"),
+    "mincore": (27, 232, "reads a byte of each page"),
+    "getrandom": (318, 278, "/dev/urandom"),
+    "process_vm_readv": (310, 270, "memory that is unmapped"),
+    "sendmmsg": (307, 269, "leave one by one"),
+    "recvmmsg": (299, 243, "arrive one by one"),
+    "socketpair": (53, 199, "begins with TCP"),
+    "membarrier": (324, 283, "locks of the data path"),
+    "flock": (73, 32, "counters below /sys/class/infiniband"),
+    "rt_sigpending": (127, 136, "just before `ibv_get_cq_event` sleeps"),
+    "rt_tgsigqueueinfo": (297, 240, "no details of the signal"),
+    "statx": (332, 291, "treated as a pipe"),
+}
+
+
+def refuse_call(name):
+    """For the child: the system call fails with EPERM, as sandboxes do it."""
+    number = OPTIONAL_CALLS[name][MACHINES.index(os.uname().machine)]
+    load, equals, answer = 0x20, 0x15, 0x06
+    install_filter([(load, 0, 0, 0), (equals, 0, 1, number),
+                    (answer, 0, 0, 0x50000 | errno.EPERM), (answer, 0, 0, 0x7FFF0000)])
 
 
 def doctor(*arguments, before=(), preexec_fn=None, **more):
@@ -214,6 +245,23 @@ class Doctor(unittest.TestCase):
         self.assertIn("cannot be listed: getifaddrs: Operation not permitted",
                       findings(done)["addresses"]["sentence"])
         self.assertNotIn("loopback interface is down", done.stdout)
+
+    def test_optional_calls_that_are_refused_are_notes(self):
+        if os.uname().machine not in MACHINES:
+            self.skipTest("the numbers of the calls are not known for this machine")
+        known = findings(doctor("--json"))["system calls"]["sentence"]
+        for name, (_, _, words) in OPTIONAL_CALLS.items():
+            with self.subTest(call=name):
+                self.assertIn(name, known)
+                done = doctor("--json", preexec_fn=lambda refused=name: refuse_call(refused))
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                notes = [each["sentence"] for each in json.loads(done.stdout)["findings"]
+                         if each["subject"] == "system calls" and each["health"] == "note"]
+                mine = [note for note in notes if note.startswith(name)]
+                self.assertEqual(len(mine), 1, notes)
+                self.assertIn("is not available (Operation not permitted): ", mine[0])
+                self.assertIn(words, mine[0])
+                self.assertNotIn(name + ",", findings(done)["system calls"]["sentence"])
 
     def test_who_reaches_addresses_of_ipv4_in_ipv6(self):
         for address, who in (("::ffff:127.0.0.1", "programs of this host only"),

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -22,6 +23,7 @@
 #include "device/limits.h"
 #include "device/pair_fixture.h"
 #include "support/counting_handler.h"
+#include "support/refuse.h"
 
 namespace weft::device {
 namespace {
@@ -274,6 +276,34 @@ TEST_P(Signals, DuringTheSleepCountAsThoseOfRead) {
   EXPECT_EQ(is_led(pair_.b), GetParam().other < 0);
   pthread_kill(thread.native_handle(), SIGUSR1);
   expect_as_of_read(thread);
+}
+
+// A sandbox refuses to say which signals have come during the look. Their handlers run behind it,
+// and the wait ends with what it waits for.
+TEST_F(ChannelWaitTest, WithoutRtSigpendingASignalOfTheLookEndsNothing) {
+  const CountingHandler handler(SIGUSR1, 0);
+  watch(std::make_shared<Watched>([](int drives) {
+    if (drives == 1) pthread_kill(pthread_self(), SIGUSR1);
+  }));
+  expect_message();
+  std::atomic<int> possible{-1};
+  result_ = -1;
+  std::thread thread([&] {
+    possible = test::refuse({SYS_rt_sigpending}, EPERM) ? 1 : 0;
+    if (possible == 1) result_ = wait_for_event(pair_.b);
+  });
+  await([&] { return possible != -1; });
+  if (possible == 0) {
+    thread.join();
+    GTEST_SKIP() << "no seccomp filters here";
+  }
+  await([] { return CountingHandler::handled() == 1; });
+  EXPECT_EQ(result_, -1);
+  send();
+  thread.join();
+  EXPECT_EQ(result_, 0);
+  take_completions();
+  acknowledge(pair_.b, 1);
 }
 
 // The thread is gone, and what comes finds the progress thread.
