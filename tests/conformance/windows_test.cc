@@ -47,6 +47,26 @@ class Windows : public Pair {
     return a_.await().status;
   }
 
+  // Send with Invalidate from one end to the other is refused as for a region (RFC 5040 §5.3,
+  // RFC 5042 §6.4.5). Other devices may say so with other statuses.
+  void expect_invalidate_refused(End& from, End& to, std::uint32_t rkey) {
+    Buffer landing(pd_, 8);
+    ASSERT_EQ(to.post_receive({landing.slice(0, 8)}), 0);
+    ibv_send_wr send{};
+    send.opcode = IBV_WR_SEND_WITH_INV;
+    send.invalidate_rkey = rkey;
+    ASSERT_EQ(from.post(send, {source_->slice(0, 8)}), 0);
+    const ibv_wc_status sent = from.await().status;
+    const ibv_wc received = to.await();
+    if (embedded()) {
+      EXPECT_EQ(sent, IBV_WC_REM_ACCESS_ERR);
+      EXPECT_EQ(received.status, IBV_WC_LOC_QP_OP_ERR);
+    } else {
+      EXPECT_NE(sent, IBV_WC_SUCCESS);
+      EXPECT_NE(received.status, IBV_WC_SUCCESS);
+    }
+  }
+
   std::unique_ptr<Buffer> source_;
   std::unique_ptr<Buffer> target_;
   ibv_mw* window_ = nullptr;
@@ -136,6 +156,56 @@ TEST_F(Windows, OfTypeTwoAreInvalidatedByThePeer) {
   EXPECT_TRUE(received.wc_flags & IBV_WC_WITH_INV);
   EXPECT_EQ(received.invalidated_rkey, rkey);
   EXPECT_EQ(write(16, 16, rkey), IBV_WC_REM_ACCESS_ERR);
+}
+
+// A peer of another queue pair of the domain must not withdraw what this one has been granted.
+TEST_F(Windows, OfTypeTwoAreNotInvalidatedThroughAnotherQueuePair) {
+  prepare(IBV_MW_TYPE_2);
+  NEEDS(window_);
+  const std::uint32_t rkey = ibv_inc_rkey(window_->rkey);
+  EXPECT_EQ(bind(rkey).status, IBV_WC_SUCCESS);
+  End other_a{.cq = a_.cq};
+  End other_b{.cq = b_.cq};
+  ASSERT_TRUE(connect(other_a, other_b, 0, IBV_QPT_RC));
+  expect_invalidate_refused(other_a, other_b, rkey);
+  EXPECT_EQ(write(16, 16, rkey), IBV_WC_SUCCESS);
+  EXPECT_EQ(target_->bytes[16], 7);
+}
+
+TEST_F(Windows, OfTypeTwoAreNotInvalidatedBeforeTheyAreBound) {
+  prepare(IBV_MW_TYPE_2);
+  NEEDS(window_);
+  expect_invalidate_refused(a_, b_, window_->rkey);
+}
+
+TEST_F(Windows, OfTypeTwoAreInvalidatedOnce) {
+  prepare(IBV_MW_TYPE_2);
+  NEEDS(window_);
+  const std::uint32_t rkey = ibv_inc_rkey(window_->rkey);
+  EXPECT_EQ(bind(rkey).status, IBV_WC_SUCCESS);
+  Buffer landing(pd_, 8);
+  ASSERT_EQ(b_.post_receive({landing.slice(0, 8)}), 0);
+  ibv_send_wr send{};
+  send.opcode = IBV_WR_SEND_WITH_INV;
+  send.invalidate_rkey = rkey;
+  ASSERT_EQ(a_.post(send, {source_->slice(0, 8)}), 0);
+  EXPECT_EQ(a_.await().status, IBV_WC_SUCCESS);
+  EXPECT_EQ(b_.await().status, IBV_WC_SUCCESS);
+  expect_invalidate_refused(a_, b_, rkey);
+}
+
+// They serve all queue pairs of the domain, as a region does.
+TEST_F(Windows, OfTypeOneAreNotInvalidatedByAPeer) {
+  prepare(IBV_MW_TYPE_1);
+  NEEDS(window_);
+  ASSERT_EQ(bind_first(16, IBV_ACCESS_REMOTE_WRITE), 0);
+  EXPECT_EQ(b_.await().status, IBV_WC_SUCCESS);
+  End other_a{.cq = a_.cq};
+  End other_b{.cq = b_.cq};
+  ASSERT_TRUE(connect(other_a, other_b, 0, IBV_QPT_RC));
+  expect_invalidate_refused(other_a, other_b, window_->rkey);
+  EXPECT_EQ(write(16, 16, window_->rkey), IBV_WC_SUCCESS);
+  EXPECT_EQ(target_->bytes[16], 7);
 }
 
 TEST_F(Windows, OfTypeTwoBelongToTheQueuePairThatBoundThem) {
