@@ -52,12 +52,14 @@ struct DeviceOptions {
   enum class Progress : std::uint8_t { automatic, thread, manual };
   enum class Gids : std::uint8_t { standard, one, all };
   enum class SameHost : std::uint8_t { automatic, off, required };
+  enum class Ptracer : std::uint8_t { peer, any, off };
 
   std::string address{};                        // WEFT_ADDR; empty: the addresses of this host
   Gids gids = Gids::standard;                   // WEFT_GIDS; standard: one with roce
   Personality personality = Personality::roce;  // WEFT_PERSONALITY
   Progress progress = Progress::automatic;      // WEFT_PROGRESS
   SameHost same_host = SameHost::automatic;     // WEFT_SAME_HOST
+  Ptracer ptracer = Ptracer::peer;              // WEFT_PTRACER
   bool crc = true;                              // WEFT_CRC
   bool strict_crc = true;                       // WEFT_CRC_STRICT
   bool acknowledge = true;                      // WEFT_ACK

@@ -132,7 +132,14 @@ void check_sandbox(Findings& findings) {
                         "process_vm_readv and process_vm_writev are allowed.",
                         ""});
   }
-  if (const int failed = try_reading_a_process()) {
+  const bool by_name = first_line("/proc/sys/kernel/yama/ptrace_scope") == "1";
+  if (const int failed = try_reading_a_process(); failed != 0 && by_name) {
+    findings.push_back(
+        {"process memory", Health::note,
+         "A process may read the memory of another one here only if that names it "
+         "(kernel.yama.ptrace_scope is 1). Each process names the first one that connects to it.",
+         "For processes with several peers: weft run --ptracer any (see WEFT_PTRACER)"});
+  } else if (failed != 0) {
     findings.push_back(
         {"process memory", Health::note,
          fmt::format("Processes may not read each other's memory here ({}).",

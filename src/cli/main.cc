@@ -28,6 +28,23 @@ struct HelpOptions {
   std::string topic;
 };
 
+// Of connections between processes of this host.
+void add_host_options(CLI::App& run, RunOptions& options) {
+  run.add_option("--same-host", options.same_host,
+                 "Connections between processes of one user on this host: auto (without TCP where "
+                 "that is possible), off or require (WEFT_SAME_HOST)")
+      ->type_name("MODE");
+  run.add_option("--ptracer", options.ptracer,
+                 "Processes of the user that may reach the memory of the program, where Yama asks "
+                 "for that: peer (the first that connects), any or off (WEFT_PTRACER)")
+      ->type_name("MODE");
+  run.add_option("--shared-heap", options.shared_heap,
+                 "Memory of the program that processes of the same user on this host may map: "
+                 "aligned (page-aligned memory), off or all (large blocks as well) "
+                 "(WEFT_SHARED_HEAP)")
+      ->type_name("MODE");
+}
+
 CLI::App* add_run(CLI::App& app, RunOptions& options) {
   CLI::App* run = app.add_subcommand(
       "run",
@@ -84,15 +101,7 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
   run->add_option("--port-offset", options.port_offset,
                   "Add this to every rdma_cm port; both sides need it (WEFT_PORT_OFFSET)")
       ->type_name("NUMBER");
-  run->add_option("--same-host", options.same_host,
-                  "Connections between processes of one user on this host: auto (without TCP where "
-                  "that is possible), off or require (WEFT_SAME_HOST)")
-      ->type_name("MODE");
-  run->add_option("--shared-heap", options.shared_heap,
-                  "Memory of the program that processes of the same user on this host may map: "
-                  "aligned (page-aligned memory), off or all (large blocks as well) "
-                  "(WEFT_SHARED_HEAP)")
-      ->type_name("MODE");
+  add_host_options(*run, options);
   run->add_flag("--no-ack", options.no_acknowledge,
                 "Complete sends and writes when TCP has taken them (WEFT_ACK=0)");
   run->add_flag("--no-crc", options.no_crc, "Do not ask for CRCs (WEFT_CRC=0)");

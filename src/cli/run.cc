@@ -83,6 +83,7 @@ void set_variables(const RunOptions& options) {
   if (!options.progress.empty()) set("WEFT_PROGRESS", options.progress);
   if (!options.port_offset.empty()) set("WEFT_PORT_OFFSET", options.port_offset);
   if (!options.same_host.empty()) set("WEFT_SAME_HOST", options.same_host);
+  if (!options.ptracer.empty()) set("WEFT_PTRACER", options.ptracer);
   if (!options.shared_heap.empty()) set("WEFT_SHARED_HEAP", options.shared_heap);
   if (options.verbose) set("WEFT_VERBOSE", "1");
   if (options.no_acknowledge) set("WEFT_ACK", "0");

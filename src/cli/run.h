@@ -23,6 +23,7 @@ struct RunOptions {
   std::string progress;
   std::string port_offset;
   std::string same_host;
+  std::string ptracer;
   std::string shared_heap;
   std::string sockets;  // empty, "true" or "fallback"
   bool no_acknowledge = false;

@@ -167,6 +167,8 @@ std::string remedy(const std::string& carrier) {
   const std::string scope = first_line("/proc/sys/kernel/yama/ptrace_scope");
   // The kernel keeps 3 until it is booted again.
   if (scope == "3") return "Boot with kernel.yama.ptrace_scope=0; the value 3 cannot be changed.";
+  // Each of two processes has one peer then; a server has several.
+  if (scope == "1") return "weft run --ptracer any, or sysctl kernel.yama.ptrace_scope=0";
   if (!scope.empty() && scope != "0") return "sysctl kernel.yama.ptrace_scope=0";
   return "In a container, allow the system calls process_vm_readv and process_vm_writev.";
 }

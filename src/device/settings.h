@@ -35,12 +35,24 @@ enum class SameHost : std::uint8_t {
   required,   // connections that would stay on TCP fail
 };
 
+// Which processes a process lets reach its memory, where Yama asks for that (local/ptracer.h).
+enum class PtracerMode : std::uint8_t {
+  peer,  // the first peer that is connected within the host
+  any,   // all processes of the user
+  off,   // as the program has it
+};
+
 // Which allocations of the program are made where processes of this host can map them, if `weft
 // run` has loaded the shared heap.
 enum class SharedHeapMode : std::uint8_t {
   off,
   aligned,  // those with the alignment of a page
   all,      // large ones as well
+};
+
+struct SharedHeapSettings {
+  SharedHeapMode mode = SharedHeapMode::aligned;
+  std::size_t limit_bytes = limits::shared_heap_bytes;
 };
 
 // What peers that are not connected yet can make the device hold: see limits.h.
@@ -70,8 +82,8 @@ struct Settings {
   std::string stats_path;    // file for counters; empty: none
   std::string trace_path;    // file for the spans of requests; empty: none
   SameHost same_host = SameHost::automatic;
-  SharedHeapMode shared_heap = SharedHeapMode::aligned;
-  std::size_t shared_heap_bytes = limits::shared_heap_bytes;
+  PtracerMode ptracer = PtracerMode::peer;
+  SharedHeapSettings shared_heap;
   bool verbose = false;           // print how each connection moves its data
   bool other_users = false;       // accept pairings from processes of other users of this host
   bool strict = false;            // behave like adapters where the device could do better

@@ -75,13 +75,26 @@ bool read_same_host(std::string_view value, Settings& settings) {
   return true;
 }
 
+bool read_ptracer(std::string_view value, Settings& settings) {
+  if (value == "peer") {
+    settings.ptracer = device::PtracerMode::peer;
+  } else if (value == "any") {
+    settings.ptracer = device::PtracerMode::any;
+  } else if (value == "off") {
+    settings.ptracer = device::PtracerMode::off;
+  } else {
+    return false;
+  }
+  return true;
+}
+
 bool read_shared_heap(std::string_view value, Settings& settings) {
   if (value == "off") {
-    settings.shared_heap = device::SharedHeapMode::off;
+    settings.shared_heap.mode = device::SharedHeapMode::off;
   } else if (value == "aligned") {
-    settings.shared_heap = device::SharedHeapMode::aligned;
+    settings.shared_heap.mode = device::SharedHeapMode::aligned;
   } else if (value == "all") {
-    settings.shared_heap = device::SharedHeapMode::all;
+    settings.shared_heap.mode = device::SharedHeapMode::all;
   } else {
     return false;
   }
@@ -94,7 +107,7 @@ bool read_shared_heap_limit(std::string_view value, Settings& settings) {
   const auto [end, failed] = std::from_chars(value.data(), value.data() + value.size(), limit);
   if (failed != std::errc() || end != value.data() + value.size()) return false;
   if (limit == 0 || limit > SIZE_MAX / mib) return false;
-  settings.shared_heap_bytes = limit * mib;
+  settings.shared_heap.limit_bytes = limit * mib;
   return true;
 }
 
@@ -254,6 +267,12 @@ constexpr std::array table{
         "thread: the thread alone. manual: only threads that poll or wait. Byte streams bring a "
         "thread of their own; a message loop must run, and another loop cannot wait for it.",
         read_progress},
+    Variable{"WEFT_PTRACER", "peer", "peer, any or off",
+             "Where the sysctl kernel.yama.ptrace_scope is 1, as on Ubuntu: which other processes "
+             "of this user may reach the memory of this one, as connections within the host need. "
+             "peer: the first that connects, until it ends. any: all. off: those that the program "
+             "itself has named (PR_SET_PTRACER). Connections to others stay on TCP.",
+             read_ptracer},
     Variable{"WEFT_QUIET", "0", on_or_off,
              "1: does not print at the start which device serves the program. Errors are printed.",
              [](std::string_view value, Settings&) {

@@ -63,6 +63,18 @@ device::SameHost to_device(DeviceOptions::SameHost same_host) {
   return device::SameHost::automatic;
 }
 
+device::PtracerMode to_device(DeviceOptions::Ptracer ptracer) {
+  switch (ptracer) {
+    case DeviceOptions::Ptracer::any:
+      return device::PtracerMode::any;
+    case DeviceOptions::Ptracer::off:
+      return device::PtracerMode::off;
+    case DeviceOptions::Ptracer::peer:
+      break;
+  }
+  return device::PtracerMode::peer;
+}
+
 // The option whose value in the settings is `value`.
 template <typename Option, typename Value>
 Option from_device(Value value, std::initializer_list<Option> options) {
@@ -213,6 +225,7 @@ void check_enumerators(const DeviceOptions& options, Reading& reading) {
   check("personality", options.personality, DeviceOptions::Personality::ib);
   check("progress", options.progress, DeviceOptions::Progress::manual);
   check("same_host", options.same_host, DeviceOptions::SameHost::required);
+  check("ptracer", options.ptracer, DeviceOptions::Ptracer::off);
 }
 
 }  // namespace
@@ -225,6 +238,7 @@ WrongOption to_settings(const DeviceOptions& options, device::Settings& settings
   settings.personality = to_device(options.personality);
   settings.progress = to_device(options.progress);
   settings.same_host = to_device(options.same_host);
+  settings.ptracer = to_device(options.ptracer);
   settings.crc = options.crc;
   settings.strict_crc = options.strict_crc;
   settings.acknowledge = options.acknowledge;
@@ -268,6 +282,8 @@ std::string read_environment(DeviceOptions& options) {
   options.same_host = from_device(
       settings.same_host,
       {Options::SameHost::automatic, Options::SameHost::off, Options::SameHost::required});
+  options.ptracer = from_device(
+      settings.ptracer, {Options::Ptracer::peer, Options::Ptracer::any, Options::Ptracer::off});
   options.crc = settings.crc;
   options.strict_crc = settings.strict_crc;
   options.acknowledge = settings.acknowledge;

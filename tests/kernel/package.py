@@ -1,6 +1,7 @@
 """Weft's Debian packages on a bare Debian, in the guest: dpkg installs them, and an ordinary user
 without any privilege runs programs. The guest has no RDMA device."""
 
+import contextlib
 import pathlib
 import re
 import subprocess
@@ -50,23 +51,35 @@ class Debian:
         return side.output
 
 
-def converse(debian, guest, port, server, client):
-    """Server and client of a program, both by the user."""
-    one = debian.start("server", f"exec weft run -- {server}")
+def converse(debian, guest, port, server, client, options=""):
+    """Server and client of a program, both by the user; `options` of `weft run`."""
+    one = debian.start("server", f"exec weft run {options} -- {server}")
     guest.await_listening(port)
-    other = debian.start("client", f"exec weft run -- {client}")
+    other = debian.start("client", f"exec weft run {options} -- {client}")
     other.finish(_LIMIT_S)
     one.finish(_LIMIT_S)
     return one, other
 
 
-def package(stage):
+@contextlib.contextmanager
+def installed(stage):
+    """A bare Debian in the guest with the packages, and the guest."""
     files = packages(stage)
     with Guest(stage, device="none", shared=(image(), files[0].parent), memory_mib=2048) as guest:
         debian = Debian(guest, image() / "bare.tar")
         for file in files:
             guest.run(f"cp {file} {_ROOT}/tmp/")
         debian.as_root("dpkg --install " + " ".join(f"/tmp/{file.name}" for file in files))
+        yield debian, guest
+        names = " ".join(file.name.partition("_")[0] for file in files)
+        debian.as_root(f"dpkg --purge {names}")
+        left = debian.as_root("find / -xdev -name '*weft*' -not -path '/tmp/*'").split()
+        need(not left, f"left behind: {left}")
+        guest.need_healthy()
+
+
+def package(stage):
+    with installed(stage) as (debian, guest):
         need("Weft works here" in debian.as_user("weft doctor"), "weft doctor finds an obstacle")
         need("weft0" in debian.as_user("weft run -- ibv_devices"), "ibv_devices shows no weft0")
         rping = "rping -a 127.0.0.1 -p 7174 -C 10 -v -V"
@@ -77,11 +90,45 @@ def package(stage):
         _, client = converse(debian, guest, 7175, write, f"{write} 127.0.0.1")
         need(re.search(r"^\s*65536\s+20\s", client.output, re.MULTILINE),
              "ib_write_bw shows no result")
-        names = " ".join(file.name.partition("_")[0] for file in files)
-        debian.as_root(f"dpkg --purge {names}")
-        left = debian.as_root("find / -xdev -name '*weft*' -not -path '/tmp/*'").split()
-        need(not left, f"left behind: {left}")
-        guest.need_healthy()
+
+
+def need_carrier(side, wanted):
+    lines = [line for line in side.lines if ": TCP" in line or ": same host" in line]
+    need(lines and all(wanted in line for line in lines), f"{wanted}: {side.output}")
+
+
+_SAME_HOST = "same host, without TCP"
+_REFUSED = "the kernel does not let the processes read each other's memory"
+
+
+def yama(stage):
+    """With Ubuntu's ptrace_scope the ends of a connection name each other, as WEFT_PTRACER says."""
+    with installed(stage) as (debian, guest):
+        guest.run("echo 1 > /proc/sys/kernel/yama/ptrace_scope")
+        rping = "rping -a 127.0.0.1 -C 10"
+        for port, options, wanted in ((7180, "--verbose", _SAME_HOST),
+                                      (7181, "--verbose --ptracer off", _REFUSED)):
+            sides = converse(debian, guest, port, f"{rping} -p {port} -s", f"{rping} -p {port} -c",
+                             options)
+            need_carrier(sides[1], wanted)
+        # A server has one peer after the other, and then a second one at the same time.
+        for port, mode, wanted in ((7182, "peer", _REFUSED), (7183, "any", _SAME_HOST)):
+            weft = f"exec weft run --verbose --ptracer {mode} -- rping -a 127.0.0.1 -p {port}"
+            server = debian.start("server", f"{weft} -s -P")
+            guest.await_listening(port)
+            for _ in range(2):
+                client = debian.start("client", f"{weft} -c -C 10")
+                client.finish(_LIMIT_S)
+                need_carrier(client, _SAME_HOST)
+            first = debian.start("first", f"{weft} -c -v")
+            first.expect("ping data:", _LIMIT_S)
+            client = debian.start("second", f"{weft} -c -C 10")
+            client.finish(_LIMIT_S)
+            need_carrier(client, wanted)
+            for side in (first, server):
+                guest.kill(side)
+                side.finish(_LIMIT_S, status=None)
 
 
 registry.add("package.ordinary_user", package, timeout_s=1800)
+registry.add("package.yama", yama, timeout_s=1800)

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "device/local/local_carrier.h"
+#include "device/local/ptracer.h"
 
 namespace weft::device {
 namespace {
@@ -46,6 +47,8 @@ void LocalCarrier::begin_agreement(QueuePairLock& lock) {
   const std::uint32_t receives = LocalConnection::receives_of(parts_);
   inbox_ = LocalConnection::make_inbox(parts_, receives);
   if (!inbox_.valid()) return stay_on_tcp("there is no shared memory", lock);
+  // Before the offer, at which the peer looks whether it reaches the memory of this process.
+  name_ptracer(channel_.peer(), parts_.context.device().settings().ptracer);
   agreement_ = std::make_unique<LocalAgreement>(
       channel_, active_, inbox_, receives, parts_.context.grants(),
       parts_.context.device().peer_processes(), parts_.shared.offered);

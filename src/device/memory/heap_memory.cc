@@ -31,16 +31,16 @@ bool may_leave_tcp(const Settings& settings) {
 }  // namespace
 
 void HeapMemory::start(const Settings& settings) {
-  if (settings.shared_heap == SharedHeapMode::off || !may_leave_tcp(settings) || !hooks()) return;
-  const char* const reason = hooks()->start({.limit_bytes = settings.shared_heap_bytes,
-                                             .all = settings.shared_heap == SharedHeapMode::all});
+  const SharedHeapSettings& wanted = settings.shared_heap;
+  if (wanted.mode == SharedHeapMode::off || !may_leave_tcp(settings) || !hooks()) return;
+  const bool all = wanted.mode == SharedHeapMode::all;
+  const char* const reason = hooks()->start({.limit_bytes = wanted.limit_bytes, .all = all});
   static std::once_flag once;
   if (!settings.verbose) return;
   std::call_once(once, [&] {
     if (reason) {
       return log_format(LogLevel::info, "shared heap", "no shared heap, because %s", reason);
     }
-    const bool all = settings.shared_heap == SharedHeapMode::all;
     log_format(LogLevel::info, "shared heap",
                "shared heap: processes of this user can map the %smemory that is allocated from "
                "now on",
