@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cm/fixture.h"
+#include "support/tcp_state.h"
 
 namespace weft::cm {
 namespace {
@@ -83,6 +84,10 @@ bool PlainPeer::at_end() {
     if (::recv(fd_, &byte, 1, 0) <= 0) return true;
   }
   return false;
+}
+
+bool PlainPeer::was_reset() const {
+  return test::was_reset(fd_);
 }
 
 void PlainPeer::close() {

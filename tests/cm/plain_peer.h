@@ -32,6 +32,8 @@ class PlainPeer {
   void send_frame(wire::MpaFrame frame, const wire::MpaEnhanced* enhanced, Bytes data = {});
   // True at the end of the peer's stream, or after its reset.
   bool at_end();
+  // Whether the peer has reset the connection.
+  [[nodiscard]] bool was_reset() const;
   void close();
   void reset();
 

@@ -18,6 +18,7 @@
 #include "device/limits.h"
 #include "device/raw_end.h"
 #include "iwarp/handshake.h"
+#include "support/tcp_state.h"
 #include "wire/hello.h"
 
 namespace weft::device {
@@ -170,6 +171,47 @@ TEST_F(Strangers, WhoWereRefusedTakeFewDescriptors) {
   EXPECT_LE(most - before, limit / limits::refused_share + limit / limits::half_open_share);
   EXPECT_GT(right_->refusals().strangers, 0U);
   EXPECT_GT(right_->refusals().reset, 0U);
+}
+
+// Of a program that expects this host and asks for other numbers, so that each answer comes at
+// once. Later ones than the bound allows cost the oldest one its connection.
+TEST_F(Strangers, WhoWereRefusedAreResetOldestFirst) {
+  constexpr std::size_t places = 8;
+  constexpr std::size_t many = 24;
+  Settings settings = patient_settings();
+  settings.strangers.refused = places;
+  auto made = Device::create(settings);
+  ASSERT_TRUE(made.ok()) << made.error();
+  right_ = std::move(*made);
+  RawEnd target(*right_);
+  expect_loopback(target);
+  const Refusals& refusals = right_->refusals();
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    await([&] { return right_->refused_connections().count() == 0; });
+    const std::uint64_t resets = refusals.reset;
+    const std::uint64_t refused = refusals.refused;
+    const std::uint64_t begin_ns = sys::now_ns();
+    std::vector<sys::Descriptor> clients;
+    for (std::size_t i = 1; i <= many && !HasFailure(); ++i) {
+      clients.push_back(knock(target));
+      ask_for_nobody(clients.back().get(), target.number());
+      await_count(refusals.refused, refused + i);
+    }
+    ASSERT_FALSE(HasFailure());
+    // The first ones must not have ended by themselves before the last one came.
+    if (sys::now_ns() > begin_ns + limits::linger_ns / 2) continue;
+    await_at_least(refusals.reset, resets + many - places);
+    // The kernel tells a client of its reset just behind the count.
+    await([&] {
+      const auto first_kept = std::ranges::find_if_not(
+          clients, [](const auto& client) { return test::was_reset(client.get()); });
+      return first_kept - clients.begin() == many - places &&
+             std::none_of(first_kept, clients.end(),
+                          [](const auto& client) { return test::was_reset(client.get()); });
+    });
+    return;
+  }
+  GTEST_SKIP() << "the machine is too slow to refuse " << many << " clients in half a second";
 }
 
 // Answers to them are late, and the number of those that wait is bounded.
