@@ -1,7 +1,11 @@
 // Multicast groups: which queue pairs receive a datagram to a group.
+#include <net/if.h>
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include "device/addresses.h"
 #include "device/datagram/datagrams.h"
@@ -137,6 +141,36 @@ TEST_F(Multicast, AGroupOutlivesOneOfItsMembers) {
   ASSERT_EQ(b.post_receive(1, {at_b->sge(0, size)}), 0);
   ASSERT_EQ(send(group, 5), 0);
   expect_receive(b, *at_b, 5);
+}
+
+// The index of the interface from which this process's socket at the port of the groups takes
+// packets; 0: from all of them. Nothing where there is no such socket.
+std::optional<int> interface_of_groups() {
+  for (int fd = 0; fd < static_cast<int>(sys::descriptor_limit()); ++fd) {
+    sockaddr_storage address{};
+    if (sys::local_address(fd, &address) < 0 || port_of(address) != multicast_port) continue;
+    int index = -1;
+    socklen_t bytes = sizeof index;
+    if (sys::get_option(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &index, &bytes) < 0) continue;
+    return index;
+  }
+  return std::nullopt;
+}
+
+// What the kernel allows a socket of this process: Linux before 5.7 wants CAP_NET_RAW.
+bool may_choose_interface() {
+  const sys::Descriptor probe(sys::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const auto loopback = static_cast<int>(if_nametoindex("lo"));
+  return sys::set_option(probe.get(), SOL_SOCKET, SO_BINDTOIFINDEX, loopback) == 0;
+}
+
+// The port is bound to no address, but a device of 127.0.0.1 takes nothing from other interfaces.
+TEST_F(Multicast, ThePortIsThatOfTheInterfaceOfTheGids) {
+  if (!may_choose_interface()) GTEST_SKIP() << "the kernel does not bind sockets to interfaces";
+  // The first of them was opened to probe (SetUp()).
+  const auto index = interface_of_groups();
+  ASSERT_TRUE(index);
+  EXPECT_EQ(*index, static_cast<int>(if_nametoindex("lo")));
 }
 
 struct SilentReceiver : DatagramReceiver {

@@ -9,6 +9,11 @@
 #include "device/datagram/datagrams.h"
 #include "device/limits.h"
 
+// Missing in older headers; in the kernel since 5.0.
+#ifndef SO_BINDTOIFINDEX
+#define SO_BINDTOIFINDEX 62
+#endif
+
 namespace weft::device {
 namespace {
 
@@ -18,6 +23,10 @@ int prepare(int fd, const DatagramSocket::Plan& plan) {
   // Every process of a host opens the port of the groups. With this option the kernel gives each of
   // them a copy of a multicast packet.
   if (plan.shared) sys::set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+  // Linux before 5.7 allows it with CAP_NET_RAW only.
+  if (plan.interface_index != 0) {
+    sys::set_option(fd, SOL_SOCKET, SO_BINDTOIFINDEX, static_cast<int>(plan.interface_index));
+  }
   // The kernel grants less where net.core.rmem_max is smaller, which is no error.
   sys::set_option(fd, SOL_SOCKET, SO_RCVBUF, limits::datagram_buffer_bytes);
   sys::set_option(fd, SOL_SOCKET, SO_SNDBUF, limits::datagram_buffer_bytes);

@@ -30,9 +30,10 @@ class DatagramSocket final : public Pollable, public std::enable_shared_from_thi
   using Arrived = std::function<void(const DatagramRoute& route, Bytes packet)>;
 
   struct Plan {
-    sockaddr_storage address{};  // port 0: any free port
-    bool shared = false;         // other sockets may use the same port (SO_REUSEADDR)
-    bool both_families = false;  // an IPv6 socket also accepts IPv4
+    sockaddr_storage address{};    // port 0: any free port
+    bool shared = false;           // other sockets may use the same port (SO_REUSEADDR)
+    bool both_families = false;    // an IPv6 socket also accepts IPv4
+    unsigned interface_index = 0;  // packets of this interface only, if the kernel allows that
     Arrived arrived;
     DeviceLink* link = nullptr;  // a slower network; null: none
   };

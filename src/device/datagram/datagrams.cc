@@ -49,10 +49,11 @@ std::vector<int> Datagrams::families() const {
 // mutex_ must be held.
 // Another program at this UDP port is an error of the call that creates the queue pair; the message
 // names the port.
-int Datagrams::open_socket(const sockaddr_storage& address, bool shared) {
+int Datagrams::open_socket(const sockaddr_storage& address, bool shared, unsigned interface_index) {
   const DatagramSocket::Plan plan{
       .address = address,
       .shared = shared,
+      .interface_index = interface_index,
       .arrived = [this](const auto& route, Bytes packet) { arrived(route, packet); },
       .link = device_.link()};
   std::shared_ptr<DatagramSocket> socket;
@@ -85,13 +86,26 @@ int Datagrams::open_slot(std::uint16_t port) {
   return 0;
 }
 
-// Packets of a group are sent to the group's address, so no address of this host is bound.
+// The interface of all GIDs of this family; 0 where they are several.
+unsigned Datagrams::only_interface(int family) const {
+  unsigned only = 0;
+  for (const LocalAddress& local : device_.addresses()) {
+    if (local.address.ss_family != family) continue;
+    if (only != 0 && local.interface_index != only) return 0;
+    only = local.interface_index;
+  }
+  return only;
+}
+
+// Packets of a group are sent to the group's address, so no address of this host is bound. They can
+// only come from an interface that has a GID; with WEFT_ADDR=127.0.0.1, no other host reaches the
+// port.
 int Datagrams::open_group_socket(int family) {
   if (sockets_.contains({family, multicast_port})) return 0;
   sockaddr_storage any{};
   any.ss_family = static_cast<sa_family_t>(family);
   set_port(any, multicast_port);
-  return open_socket(any, true);
+  return open_socket(any, true, only_interface(family));
 }
 
 void Datagrams::send_delayed() {

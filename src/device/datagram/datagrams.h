@@ -84,10 +84,11 @@ class Datagrams {
   };
 
   [[nodiscard]] static Address bytes_of(const ibv_gid& gid);
-  int open_socket(const sockaddr_storage& address, bool shared);
+  int open_socket(const sockaddr_storage& address, bool shared, unsigned interface_index = 0);
   int open_slot(std::uint16_t port);
   int open_group_socket(int family);
   [[nodiscard]] std::vector<int> families() const;
+  [[nodiscard]] unsigned only_interface(int family) const;
   void arrived(const DatagramRoute& route, Bytes packet);
   void emit_grh(const DatagramRoute& route, std::size_t bytes, MutableBytes out) const;
   [[nodiscard]] std::vector<std::shared_ptr<DatagramReceiver>> receivers(const DatagramRoute& route,
