@@ -95,6 +95,12 @@ struct DeviceCounters {
     std::uint64_t terminated_access = 0;     // a Terminate for a wrong STag, bound, right or domain
     std::uint64_t terminated_no_buffer = 0;  // for a Send without a receive, or too many reads
     std::uint64_t terminated_other = 0;      // for anything else
+    // Of processes of this host that connect to the Unix sockets of the device.
+    std::uint64_t local_other_user = 0;  // of another user
+    std::uint64_t local_dropped = 0;     // of this user, and too many that no connection took
+    std::uint64_t local_refused = 0;     // offers to leave TCP, and requests, that were not taken
+    std::uint64_t local_violations = 0;  // pairs of processes whose peer broke a rule; they ended
+    std::uint64_t top_refused = 0;       // clients of `weft top` that were too many, or were silent
   };
   // Unreliable datagrams that were dropped, and those with a wrong ICRC, which are delivered.
   struct Datagrams {

@@ -154,7 +154,7 @@ class Device {
   std::unique_ptr<DeviceLink> link_;
   ProcessPairs process_pairs_;
   Engine engine_;
-  LocalListeners local_listeners_;
+  LocalListeners local_listeners_{refusals_};
   PeerProcesses peer_processes_;
   XrcDomains xrc_domains_;
   std::atomic_flag silent_initiator_;

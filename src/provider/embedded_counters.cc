@@ -48,7 +48,12 @@ DeviceCounters::Refusals values_of(const device::Refusals& refusals) {
           .silent = refusals.silent,
           .terminated_access = refusals.terminated_access,
           .terminated_no_buffer = refusals.terminated_no_buffer,
-          .terminated_other = refusals.terminated_other};
+          .terminated_other = refusals.terminated_other,
+          .local_other_user = refusals.local_other_user,
+          .local_dropped = refusals.local_dropped,
+          .local_refused = refusals.local_refused,
+          .local_violations = refusals.local_violations,
+          .top_refused = refusals.top_refused};
 }
 
 DeviceCounters::Datagrams values_of(const device::DatagramCounters& datagrams) {

@@ -103,7 +103,11 @@ void LiveServer::on_ready(std::uint32_t /*epoll_events*/) try {
     if (accepted == -EAGAIN || accepted == -EINTR) return;
     if (accepted < 0) return pause();
     Descriptor socket(accepted);
-    if (is_own_user(accepted)) admit(std::move(socket));
+    if (is_own_user(accepted)) {
+      admit(std::move(socket));
+    } else {
+      ++device_.refusals().local_other_user;
+    }
   }
 } catch (const std::exception&) {
   // No memory, or no thread: the client finds its connection closed.
@@ -129,10 +133,14 @@ void LiveServer::on_deadline() try {
 void LiveServer::admit(Descriptor socket) {
   const auto place =
       std::ranges::find_if(clients_, [](const Client& client) { return !client.socket.valid(); });
-  if (place == clients_.end()) return;
+  if (place == clients_.end()) {
+    ++device_.refusals().top_refused;
+    return;
+  }
   if (!wake_) wake_.emplace();
   if (!wake_->valid()) {
     wake_.reset();
+    ++device_.refusals().top_refused;
     return;
   }
   if (!running_) start_thread();
@@ -201,7 +209,7 @@ void LiveServer::serve_ready() {
 // False: the client has left, or is to be dropped.
 bool LiveServer::serve(Client& client, bool readable) try {
   const std::uint64_t now_ns = sys::now_ns();
-  if (!readable) return now_ns - client.asked_ns < longest_silence_ns;
+  if (!readable) return now_ns - client.asked_ns < longest_silence_ns || refuse();
   std::array<std::byte, 64> asked;
   iovec piece{asked.data(), asked.size()};
   if (sys::receive(client.socket.get(), {&piece, 1}) <= 0) return false;
@@ -223,9 +231,17 @@ bool LiveServer::send(const Descriptor& socket, std::string_view text) const {
     }
     if (sent != -EAGAIN && sent != -EINTR) return false;
     pollfd writable{socket.get(), POLLOUT, 0};
-    if (sys::poll({&writable, 1}, until_ns, nullptr) == 0 || stopping_) return false;
+    const int ready = sys::poll({&writable, 1}, until_ns, nullptr);
+    if (stopping_) return false;
+    if (ready == 0) return refuse();
   }
   return true;
+}
+
+// The client stays away from its socket for too long.
+bool LiveServer::refuse() const {
+  ++device_.refusals().top_refused;
+  return false;
 }
 
 }  // namespace weft::provider

@@ -56,6 +56,7 @@ class LiveServer : public device::Pollable, public std::enable_shared_from_this<
   void serve_ready();
   [[nodiscard]] bool serve(Client& client, bool readable);
   [[nodiscard]] bool send(const Descriptor& socket, std::string_view text) const;
+  [[nodiscard]] bool refuse() const;
 
   device::Device& device_;
   std::mutex mutex_;

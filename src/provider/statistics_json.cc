@@ -153,13 +153,16 @@ std::string object(const device::Refusals& refusals) {
       R"("strangers": {}, "wrong_psn": {}, "other_user": {}, )"
       R"("answered_early": {}, "no_first_fpdu": {}, "silent": {}, )"
       R"("terminated_access": {}, "terminated_no_buffer": {}, )"
-      R"("terminated_other": {}}})",
+      R"("terminated_other": {}, "local_other_user": {}, "local_dropped": {}, )"
+      R"("local_refused": {}, "local_violations": {}, "top_refused": {}}})",
       refusals.timed_out.load(), refusals.malformed.load(), refusals.closed.load(),
       refusals.evicted.load(), refusals.out_of_descriptors.load(), refusals.reset.load(),
       refusals.not_ready.load(), refusals.refused.load(), refusals.strangers.load(),
       refusals.wrong_psn.load(), refusals.other_user.load(), refusals.answered_early.load(),
       refusals.no_first_fpdu.load(), refusals.silent.load(), refusals.terminated_access.load(),
-      refusals.terminated_no_buffer.load(), refusals.terminated_other.load());
+      refusals.terminated_no_buffer.load(), refusals.terminated_other.load(),
+      refusals.local_other_user.load(), refusals.local_dropped.load(),
+      refusals.local_refused.load(), refusals.local_violations.load(), refusals.top_refused.load());
 }
 
 // Datagrams that were dropped, and those whose ICRC was wrong.

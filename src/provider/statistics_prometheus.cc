@@ -263,7 +263,12 @@ void refusals(Metrics& metrics, const device::Refusals& counted) {
       {"silent", counted.silent},
       {"terminated_access", counted.terminated_access},
       {"terminated_no_buffer", counted.terminated_no_buffer},
-      {"terminated_other", counted.terminated_other}};
+      {"terminated_other", counted.terminated_other},
+      {"local_other_user", counted.local_other_user},
+      {"local_dropped", counted.local_dropped},
+      {"local_refused", counted.local_refused},
+      {"local_violations", counted.local_violations},
+      {"top_refused", counted.top_refused}};
   for (const auto& [cause, count] : causes) metrics.sample({}, {{"cause", cause}}, count);
 }
 

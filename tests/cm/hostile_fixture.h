@@ -50,6 +50,11 @@ class HostilePair : public CmTest {
     std::memcpy(&address, rdma_get_local_addr(listener), sizeof(sockaddr_in));
     return address;
   }
+  // What the device has refused, or has ended because of it.
+  [[nodiscard]] std::uint64_t counted() const {
+    const device::Refusals& refusals = device_->refusals();
+    return refusals.malformed + refusals.local_refused + refusals.local_violations;
+  }
   // Where the device connects to, and where hostile ends do.
   [[nodiscard]] sockaddr_storage address() const { return address_of(listener_); }
   [[nodiscard]] sockaddr_storage target() const { return address_of(target_); }

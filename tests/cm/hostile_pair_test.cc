@@ -93,6 +93,7 @@ TEST_F(HostilePair, AConnectionIsAnsweredOnce) {
     EXPECT_EQ(await_client(), RDMA_CM_EVENT_DISCONNECTED);
     destroy(client);
   }
+  EXPECT_EQ(device_->refusals().local_violations, 5U);
   expect_service();
 }
 
@@ -129,11 +130,13 @@ TEST_F(HostilePair, AWrongRequestIsRefused) {
     HostileEnd end = HostileEnd::that_dials(*device_);
     HostileEnd::Whole whole = end.request(*context_, target());
     changes[i](whole);
+    const std::uint64_t before = counted();
     end.send(whole.header, whole.frame, whole.files);
     const auto answer = end.await();
     if (answer) {
       EXPECT_NE(answer->header.answer, Answer::accepted);
     }
+    EXPECT_EQ(counted(), before + 1);
     EXPECT_TRUE(quiet(strangers_));
   }
   expect_service();
@@ -155,7 +158,42 @@ TEST_F(HostilePair, ANumberServesOneConnectionAtATime) {
   expect(strangers_, RDMA_CM_EVENT_CONNECT_ERROR, -ECONNRESET);
   destroy(server);
   EXPECT_FALSE(end.await());
+  EXPECT_EQ(device_->refusals().local_violations, 1U);
   expect_service();
+}
+
+// A request where nothing listens, and one with more files than a process may have here.
+TEST_F(HostilePair, RequestsThatAreNotServedAreCounted) {
+  HostileEnd end = HostileEnd::that_dials(*device_);
+  sockaddr_storage nothing_listens = target();
+  device::set_port(nothing_listens, 1);
+  const HostileEnd::Whole lost = end.request(*context_, nothing_listens);
+  end.send(lost.header, lost.frame, lost.files);
+  auto answer = end.await();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->header.answer, Answer::not_serving);
+  EXPECT_EQ(device_->refusals().local_refused, 1U);
+  // The first file is that of the request above.
+  constexpr std::uint32_t most_files = 2048;
+  for (std::uint32_t file = 1; file <= most_files; ++file) {
+    HostileEnd::Whole whole = end.request(*context_, nothing_listens);
+    whole.header.inbox.file_number = 1000 + file;
+    end.send(whole.header, whole.frame, whole.files);
+    answer = end.await();
+    ASSERT_TRUE(answer);
+    ASSERT_EQ(answer->header.answer, file < most_files ? Answer::not_serving : Answer::lacking)
+        << file;
+  }
+  EXPECT_EQ(device_->refusals().local_refused, 1U + most_files);
+  EXPECT_EQ(device_->refusals().local_violations, 0U);
+}
+
+TEST_F(HostilePair, AnIntroductionWithoutItsFilesIsCounted) {
+  device::LocalChannel::Message introduction;
+  introduction.bytes.push_back(std::byte{3});
+  introduction.descriptors.emplace_back(::dup(STDIN_FILENO));
+  device_->process_pairs().introduced(::getpid(), std::move(introduction));
+  EXPECT_EQ(device_->refusals().local_refused, 1U);
 }
 
 // Leaves one free descriptor for the time of a test.

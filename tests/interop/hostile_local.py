@@ -9,7 +9,7 @@ import struct
 
 import cases
 import hostile
-from harness import need
+from harness import json_of, need
 from hostile import Peer, fpdu, read_request, tagged
 
 _OFFER = struct.Struct("=IIQQ")  # magic, receives, the mark's address and number
@@ -103,7 +103,8 @@ def _attack(target, name):
 @cases.case("hostile.local_offers", sanitized=True)
 def local_offers(stage):
     """Each offer is wrong in one way."""
-    target = hostile.Target(stage)
+    path = stage.scratch("stats.json")
+    target = hostile.Target(stage, options=["--stats", path])
     names = list(_wrong((0, 64, 0, 0), (4096, 4096, 4096)))
     _attack(target, names[0])  # what the target grants is a file from now on
     before = target.look()
@@ -111,3 +112,5 @@ def local_offers(stage):
         _attack(target, name)
     target.settle(before)
     target.finish()
+    refused = json_of(path)["refusals"]["local_refused"]
+    need(refused == 1 + len(names), f"{refused} offers were refused, of {1 + len(names)}")

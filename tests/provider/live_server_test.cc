@@ -6,6 +6,7 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -221,6 +222,34 @@ TEST(LiveServer, AcceptsALimitedNumberOfClientsAtOnce) {
   EXPECT_FALSE(askers.back()->closed()) << "it still waits in the queue";
   server->on_ready(EPOLLIN);
   EXPECT_TRUE(askers.back()->closed()) << "there are places for eight";
+  EXPECT_EQ((*device)->refusals().top_refused, 1U);
+  server->stop();
+}
+
+TEST(LiveServer, ClosesAndCountsAClientOfAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  device::Settings settings;
+  settings.address = "127.0.0.1";
+  auto device = device::Device::create(settings);
+  ASSERT_TRUE(device) << device.error();
+  const auto before = own_names();
+  const auto server = LiveServer::open(**device);
+  ASSERT_TRUE(server);
+  auto names = own_names();
+  std::erase_if(names, [&](const auto& name) { return std::ranges::count(before, name) > 0; });
+  ASSERT_EQ(names.size(), 1U);
+  // The kernel keeps the user of the thread that connects; the C library would change all threads.
+  std::optional<Asker> asker;
+  std::thread([&] {
+    constexpr uid_t other = 65534;
+    ASSERT_EQ(syscall(SYS_setresuid, other, other, other), 0);
+    asker.emplace(names.front());
+  }).join();
+  server->on_ready(EPOLLIN);
+  ASSERT_TRUE(asker);
+  EXPECT_TRUE(asker->closed());
+  EXPECT_EQ((*device)->refusals().local_other_user, 1U);
+  EXPECT_EQ((*device)->refusals().top_refused, 0U);
   server->stop();
 }
 

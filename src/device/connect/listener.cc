@@ -278,7 +278,10 @@ void Listener::take(PairEnd end, const TcpEnds& ends, Bytes frame) {
       return end.refuse({}, pair_message::Answer::busy);
     }
     inbound = make_inbound(StreamSocket(std::move(end), ends));
-    if (!inbound->take_request(frame)) return;
+    if (!inbound->take_request(frame)) {
+      ++device_.refusals().malformed;
+      return;
+    }
     ++requests_;
   }
   plan_.requested(inbound);

@@ -29,6 +29,12 @@ struct Refusals {
   Count terminated_access{0};     // a wrong STag, bound, right or protection domain
   Count terminated_no_buffer{0};  // a Send without a receive or room to wait, too many reads
   Count terminated_other{0};      // any other Terminate that was sent
+  // Processes of this host, and the Unix sockets of the device.
+  Count local_other_user{0};  // connections of other users, which were closed
+  Count local_dropped{0};     // connections of this user that none took, and that were too many
+  Count local_refused{0};     // offers and requests that were not taken: they stay on TCP
+  Count local_violations{0};  // pairs of processes that ended, because the peer broke a rule
+  Count top_refused{0};       // clients of `weft top` beyond the limit, and silent ones
 };
 
 }  // namespace weft::device

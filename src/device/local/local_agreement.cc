@@ -46,16 +46,21 @@ LocalAgreement::State LocalAgreement::advance() {
     // The end of the channel: the peer stays on TCP.
     if (message->bytes.empty()) return State::refused;
     if (!offer_taken_) {
-      if (!take_offer(std::move(*message))) return State::refused;
+      if (!take_offer(std::move(*message))) return refuse();
       if (active_) {
         if (!send_offer()) return State::refused;
         continue;
       }
       return channel_.send({&ready, 1}) ? State::agreed : State::refused;
     }
-    return message->bytes.front() == ready ? State::agreed : State::refused;
+    return message->bytes.front() == ready ? State::agreed : refuse();
   }
   return State::pending;
+}
+
+LocalAgreement::State LocalAgreement::refuse() {
+  refuses_peer_ = true;
+  return State::refused;
 }
 
 bool LocalAgreement::send_offer() {

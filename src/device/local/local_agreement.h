@@ -55,9 +55,12 @@ class LocalAgreement {
   [[nodiscard]] LocalPeer take_peer() { return std::move(peer_); }
   // Once refused: why, as the end of "it stays on TCP, because ...".
   [[nodiscard]] const char* refusal() const { return refusal_; }
+  // The same: by this end, because of what the peer has sent.
+  [[nodiscard]] bool refuses_peer() const { return refuses_peer_; }
 
  private:
   struct Offer;
+  State refuse();
   [[nodiscard]] bool send_offer();
   [[nodiscard]] bool take_offer(LocalChannel::Message message);
   [[nodiscard]] bool find_process(ProcessMark::Name mark, sys::Descriptor grants,
@@ -71,6 +74,7 @@ class LocalAgreement {
   PeerProcesses& processes_;
   const SharedFiles& shared_;
   bool offer_taken_ = false;
+  bool refuses_peer_ = false;
   const char* refusal_ = "the other end refuses";
   LocalPeer peer_;
 };

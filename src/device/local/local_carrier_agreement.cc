@@ -68,6 +68,7 @@ void LocalCarrier::begin_agreement(QueuePairLock& lock) {
 
 void LocalCarrier::agree(QueuePairLock& lock) {
   const LocalAgreement::State state = agreement_->advance();
+  if (agreement_->refuses_peer()) ++parts_.context.device().refusals().local_refused;
   if (state != LocalAgreement::State::pending) end_agreement(state, agreement_->refusal(), lock);
 }
 

@@ -13,6 +13,7 @@
 #include "base/after_fork.h"
 #include "base/own_descriptors.h"
 #include "device/addresses.h"
+#include "device/device.h"
 #include "device/system_messages.h"
 
 namespace weft::device {
@@ -264,11 +265,17 @@ void LocalListeners::accept_until(std::uint16_t port, const std::string& connect
       if (accepted < 0) break;
       LocalChannel channel{sys::Descriptor(accepted)};
       // Closed at once: only processes of this user are served.
-      if (channel.peer() == 0) continue;
+      if (channel.peer() == 0) {
+        ++refusals_.local_other_user;
+        continue;
+      }
       offers_.push_back({.connection = {}, .channel = std::move(channel)});
       take_name(offers_.back());
       const bool found = offers_.back().connection == connection;
-      if (offers_.size() > most_offers) offers_.pop_front();
+      if (offers_.size() > most_offers) {
+        offers_.pop_front();
+        ++refusals_.local_dropped;
+      }
       // Those behind it belong to other connections, which look for them.
       if (found) return;
     }

@@ -25,6 +25,8 @@
 
 namespace weft::device {
 
+struct Refusals;
+
 // A connected Unix socket between two processes of one user; each message arrives whole.
 class LocalChannel {
  public:
@@ -70,6 +72,8 @@ class LocalChannel {
 // The Unix sockets of a device's TCP listeners. Thread-safe.
 class LocalListeners {
  public:
+  explicit LocalListeners(Refusals& refusals) : refusals_(refusals) {}
+
   // Called for each TCP listener; does nothing where the name is taken. Returns whether one was
   // added.
   bool add(int tcp_listener);
@@ -95,6 +99,7 @@ class LocalListeners {
   void accept_until(std::uint16_t port, const std::string& connection);
   static void take_name(Offer& offer);
 
+  Refusals& refusals_;
   std::mutex mutex_;
   std::vector<Entry> entries_;
   std::deque<Offer> offers_;  // not taken yet

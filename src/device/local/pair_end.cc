@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "device/device.h"
+
 namespace weft::device {
 
 using pair_message::Answer;
@@ -99,6 +101,8 @@ void PairEnd::refuse_lacking(const Header& request) {
 
 void PairEnd::refuse_by(const Header& reply, Bytes frame) {
   const auto pair = std::exchange(pair_, nullptr);
+  // Answer::refused is mostly the program's.
+  if (reply.answer != Answer::refused) ++pair->device_.refusals().local_refused;
   const std::lock_guard lock(pair->mutex_);
   pair->entries_[number_] = {};
   --pair->used_;

@@ -31,6 +31,12 @@ constexpr std::size_t most_sent_contexts = 64;
 // Between attempts to send a message where the user has too many descriptors under way.
 constexpr std::uint64_t descriptors_pause_ns = 1'000'000;
 
+// The pair ends, because the peer has broken a rule.
+bool violated(Device& device) {
+  ++device.refusals().local_violations;
+  return false;
+}
+
 }  // namespace
 
 ProcessPair::ProcessPair(Device& device, LocalChannel channel, SharedMemory bells, pid_t peer,
@@ -280,7 +286,8 @@ bool ProcessPair::read_channel() {
 
 bool ProcessPair::handle_of_channel(LocalChannel::Message message) {
   if (message.bytes.size() == sizeof(pair_message::Kind)) return true;  // bells
-  if (!take_mail() || !handle(std::move(message))) return false;
+  if (!take_mail()) return false;
+  if (!handle(std::move(message))) return violated(device_);
   mail_.handled_of_channel(bells(dials_).mail);
   return true;
 }
@@ -290,7 +297,7 @@ bool ProcessPair::take_mail() {
   for (std::size_t taken = 0; taken < messages_per_turn; ++taken) {
     auto bytes = mail_.take(mail);
     if (!bytes) return true;
-    if (!handle({.bytes = std::move(*bytes), .descriptors = {}})) return false;
+    if (!handle({.bytes = std::move(*bytes), .descriptors = {}})) return violated(device_);
   }
   come_again();
   return true;

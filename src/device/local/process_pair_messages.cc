@@ -66,6 +66,7 @@ InboxPlace ProcessPair::map_inbox(const pair_message::InboxName& name, sys::Desc
   return {.file = known->second, .file_number = name.file_number, .index = name.index};
 }
 
+// False: the peer has broken a rule, and the pair ends.
 bool ProcessPair::handle(LocalChannel::Message message) {
   Header header;
   if (message.bytes.size() < sizeof header) return false;
@@ -169,6 +170,7 @@ bool ProcessPair::on_reply(const Header& header, Bytes frame, std::vector<sys::D
     if (!entry.used || std::exchange(entry.replied, true)) return false;
     if (header.answer == Answer::lacking) forget_sent(header);
     if (lacks) {
+      ++device_.refusals().local_refused;
       reply.answer = Answer::lacking;
       report_lacking(header, reply.inbox);
     }

@@ -53,17 +53,30 @@ std::shared_ptr<ProcessPair> ProcessPairs::introduce(pid_t process, LocalChannel
   return pair->start() ? pair : nullptr;
 }
 
-void ProcessPairs::introduced(pid_t process, LocalChannel::Message message) {
-  if (message.descriptors.size() != 2) return;
+namespace {
+
+// Null: the introduction is not complete, or what it brings cannot be mapped.
+std::shared_ptr<ProcessPair> introduced_pair(Device& device, pid_t process,
+                                             LocalChannel::Message message) {
+  if (message.descriptors.size() != 2) return nullptr;
   sys::Descriptor socket = std::move(message.descriptors[0]);
   own_sockets::add(socket.get());
   SharedMemory bells =
       SharedMemory::open(std::move(message.descriptors[1]), ProcessPair::bells_bytes(), true);
-  if (!bells.valid()) return;
-  const auto pair = std::make_shared<ProcessPair>(device_, LocalChannel(std::move(socket)),
-                                                  std::move(bells), process, false);
+  if (!bells.valid()) return nullptr;
+  return std::make_shared<ProcessPair>(device, LocalChannel(std::move(socket)), std::move(bells),
+                                       process, false);
+}
+
+}  // namespace
+
+void ProcessPairs::introduced(pid_t process, LocalChannel::Message message) {
+  const auto pair = introduced_pair(device_, process, std::move(message));
   const std::lock_guard lock(mutex_);
-  if (!pair->start()) return;
+  if (!pair || !pair->start()) {
+    ++device_.refusals().local_refused;
+    return;
+  }
   serving_.push_back(pair);
   limit();
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "device/addresses.h"
+#include "device/connect/refusals.h"
 
 namespace weft::device {
 namespace {
@@ -74,7 +75,8 @@ void expect_joined(LocalChannel& left, LocalChannel& right) {
 }
 
 TEST(LocalChannel, JoinsTheTwoEndsOfEachConnection) {
-  LocalListeners listeners;
+  Refusals refusals;
+  LocalListeners listeners(refusals);
   TcpListener listener("127.0.0.1");
   ASSERT_TRUE(listeners.add(listener.fd()));
   auto first = listener.connect("127.0.0.1");
@@ -92,7 +94,8 @@ TEST(LocalChannel, JoinsTheTwoEndsOfEachConnection) {
 }
 
 TEST(LocalChannel, TheFirstOfTwoLeavesTheOtherInTheQueue) {
-  LocalListeners listeners;
+  Refusals refusals;
+  LocalListeners listeners(refusals);
   TcpListener listener("127.0.0.1");
   ASSERT_TRUE(listeners.add(listener.fd()));
   auto first = listener.connect("127.0.0.1");
@@ -107,7 +110,8 @@ TEST(LocalChannel, TheFirstOfTwoLeavesTheOtherInTheQueue) {
 
 TEST(LocalChannel, HasNoPeerOnceThisProcessHasAnotherUser) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can change its user";
-  LocalListeners listeners;
+  Refusals refusals;
+  LocalListeners listeners(refusals);
   TcpListener listener("127.0.0.1");
   ASSERT_TRUE(listeners.add(listener.fd()));
   auto connection = listener.connect("127.0.0.1");
@@ -121,7 +125,8 @@ TEST(LocalChannel, HasNoPeerOnceThisProcessHasAnotherUser) {
 }
 
 TEST(LocalChannel, OfTwoAddressesWithOnePortAreNotMixedUp) {
-  LocalListeners listeners;
+  Refusals refusals;
+  LocalListeners listeners(refusals);
   TcpListener one("127.0.0.1");
   TcpListener two("127.0.0.2", one.port());
   if (!two.bound()) GTEST_SKIP() << "the port is taken";
@@ -140,7 +145,8 @@ TEST(LocalChannel, OfTwoAddressesWithOnePortAreNotMixedUp) {
 TEST(LocalChannel, ListenersOnAllAddressesAreFound) {
   for (const auto& [listens, dials] :
        {std::pair{"0.0.0.0", "127.0.0.1"}, std::pair{"::", "127.0.0.1"}, std::pair{"::", "::1"}}) {
-    LocalListeners listeners;
+    Refusals refusals;
+    LocalListeners listeners(refusals);
     TcpListener listener(listens);
     if (!listener.bound()) GTEST_SKIP() << "no IPv6";
     ASSERT_TRUE(listeners.add(listener.fd())) << listens;
@@ -155,7 +161,8 @@ TEST(LocalChannel, WithoutAListenerThereIsNone) {
   TcpListener listener("127.0.0.1");
   auto connection = listener.connect("127.0.0.1");
   EXPECT_FALSE(LocalChannel::dial(TcpEnds::of(connection.first.get())).valid());
-  LocalListeners listeners;
+  Refusals refusals;
+  LocalListeners listeners(refusals);
   ASSERT_TRUE(listeners.add(listener.fd()));
   EXPECT_FALSE(listeners.take(TcpEnds::of(connection.second.get())).valid())
       << "its peer has not dialled";
@@ -164,7 +171,8 @@ TEST(LocalChannel, WithoutAListenerThereIsNone) {
 }
 
 TEST(LocalChannel, AnAddressIsServedUntilItsLastListenerHasGone) {
-  LocalListeners listeners;
+  Refusals refusals;
+  LocalListeners listeners(refusals);
   TcpListener listener("127.0.0.1");
   ASSERT_TRUE(listeners.add(listener.fd()));
   ASSERT_TRUE(listeners.add(listener.fd()));
@@ -174,15 +182,17 @@ TEST(LocalChannel, AnAddressIsServedUntilItsLastListenerHasGone) {
 }
 
 TEST(LocalChannel, AnAddressOfAnotherDeviceIsNotTaken) {
-  LocalListeners first;
-  LocalListeners second;
+  Refusals refusals;
+  LocalListeners first(refusals);
+  LocalListeners second(refusals);
   TcpListener listener("127.0.0.1");
   ASSERT_TRUE(first.add(listener.fd()));
   EXPECT_FALSE(second.add(listener.fd()));
 }
 
 TEST(LocalChannel, NotConnectedSocketsHaveNone) {
-  LocalListeners listeners;
+  Refusals refusals;
+  LocalListeners listeners(refusals);
   TcpListener listener("127.0.0.1");
   EXPECT_FALSE(LocalChannel::dial(TcpEnds::of(listener.fd())).valid());
   EXPECT_FALSE(listeners.take(TcpEnds::of(listener.fd())).valid());
@@ -197,7 +207,8 @@ int descriptors() {
 
 // Connections that fail in their handshake leave offers behind that nothing takes.
 TEST(LocalChannel, OffersOfPeersThatHaveGoneAreDropped) {
-  LocalListeners listeners;
+  Refusals refusals;
+  LocalListeners listeners(refusals);
   TcpListener listener("127.0.0.1");
   ASSERT_TRUE(listeners.add(listener.fd()));
   auto kept = listener.connect("127.0.0.1");
@@ -217,7 +228,8 @@ TEST(LocalChannel, OffersOfPeersThatHaveGoneAreDropped) {
 }
 
 TEST(LocalChannel, OffersOfSilentPeersAreBounded) {
-  LocalListeners listeners;
+  Refusals refusals;
+  LocalListeners listeners(refusals);
   TcpListener listener("127.0.0.1");
   ASSERT_TRUE(listeners.add(listener.fd()));
   auto probe = listener.connect("127.0.0.1");
@@ -230,6 +242,8 @@ TEST(LocalChannel, OffersOfSilentPeersAreBounded) {
   }
   const int held = descriptors() - before - static_cast<int>(silent.size());
   EXPECT_LE(held, 260);
+  EXPECT_EQ(refusals.local_dropped, silent.size() - 256);
+  EXPECT_EQ(refusals.local_dropped, silent.size() - 256);
 }
 
 TEST(LocalChannel, TakesSeveralMessagesAtOnce) {
@@ -260,7 +274,8 @@ TEST(LocalChannel, TakesSeveralMessagesAtOnce) {
 }
 
 TEST(LocalChannel, PassesDescriptorsAndBounds) {
-  LocalListeners listeners;
+  Refusals refusals;
+  LocalListeners listeners(refusals);
   TcpListener listener("127.0.0.1");
   ASSERT_TRUE(listeners.add(listener.fd()));
   auto connection = listener.connect("127.0.0.1");
@@ -289,7 +304,8 @@ TEST(LocalChannel, PassesDescriptorsAndBounds) {
 // The other user is made by setuid(2), which only root can do.
 TEST(LocalChannel, TheListenerOfAnotherUserIsRefused) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
-  LocalListeners listeners;
+  Refusals refusals;
+  LocalListeners listeners(refusals);
   TcpListener listener("127.0.0.1");
   ASSERT_TRUE(listeners.add(listener.fd()));
   auto connection = listener.connect("127.0.0.1");
@@ -303,6 +319,7 @@ TEST(LocalChannel, TheListenerOfAnotherUserIsRefused) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   EXPECT_FALSE(listeners.take(TcpEnds::of(connection.second.get())).valid());
+  EXPECT_EQ(refusals.local_other_user, 1U);
 }
 
 }  // namespace
