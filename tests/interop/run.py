@@ -72,6 +72,7 @@ import traces  # noqa: F401
 import targets  # noqa: F401
 import two_hosts  # noqa: F401
 import ucx  # noqa: F401
+import vanished_host  # noqa: F401
 import verbs_utils  # noqa: F401
 
 # It captures cases of the modules above.

@@ -49,6 +49,10 @@ class VethPair:
             owner.stdout.close()
         self.places, self._owners = (), []
 
+    def take_down(self, number):
+        """The link of one Place. Nothing answers the other one any more."""
+        self._ip(number, "link", "set", _DEVICE, "down")
+
     def _own(self, *enter):
         """A process that keeps a namespace until this one closes its input. The tools replace
         themselves by what they start, so its pid is the namespace's."""
