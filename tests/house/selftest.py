@@ -73,6 +73,24 @@ class Threats(unittest.TestCase):
             self.assertIn(words, findings[0])
 
 
+    def test_sections(self):
+        def findings(sections):
+            rows = "".join(f"| {section} | a | - | - | inherent |\n" for section in sections)
+            with tree({threats.PAGE: f"## RFC 5042\n\n{rows}"}) as root:
+                report = house.Report(root)
+                threats.check_sections(report, root / threats.PAGE)
+                return report.failures
+
+        first, second, *others = threats.SECTIONS
+        self.assertEqual(findings([f"{first}, {second}", "-", *others]), [])
+        for sections, words in (((first, *others), f"no row is about section {second}"),
+                                ((*threats.SECTIONS, "6.4.7"), "no attack in section 6.4.7")):
+            with contextlib.redirect_stdout(io.StringIO()):
+                found = findings(sections)
+            self.assertEqual(len(found), 1, found)
+            self.assertIn(words, found[0])
+
+
 class Includes(unittest.TestCase):
     def assert_finds(self, files, place, words):
         findings = include_findings(files)

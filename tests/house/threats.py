@@ -1,4 +1,5 @@
-"""Each code file and each test that the table of RFC 5042 in docs/security.md names exists."""
+"""The table of RFC 5042 in docs/security.md has a row for each section of the RFC that describes an
+attack, and each code file and each test that it names exists."""
 
 import fnmatch
 import re
@@ -7,6 +8,15 @@ import sys
 import house
 
 PAGE = "docs/security.md"
+# Sections 5.1 to 5.3: attacks that end-to-end security answers. 6: those of remote peers. 7: those
+# of local ones. Only the sections at the ends of the RFC's table of contents.
+SECTIONS = (
+    "5.1.1", "5.1.2", "5.1.3", "5.2", "5.3",
+    "6.1.1", "6.2.1", "6.2.2", "6.2.3",
+    "6.3.1", "6.3.2", "6.3.3", "6.3.4", "6.3.5", "6.3.6",
+    "6.4.1", "6.4.2", "6.4.3.1", "6.4.3.2", "6.4.3.3", "6.4.4", "6.4.5", "6.4.6", "6.5",
+    "7.1", "7.2", "7.3",
+)
 NAME = re.compile(r"`([^`]+)`")
 TEST = re.compile(r"\b(?:TEST|TEST_F|TEST_P|TYPED_TEST)\(\s*(\w+),\s*(\w+)\s*\)")
 # A text in a file of interop, which may be the name of a case; {} in it stands for anything.
@@ -52,6 +62,19 @@ class Tests:
         return any(unit.startswith(beginning) for unit in self.units)
 
 
+def check_sections(report, page):
+    """Each section has a row; what belongs to none has a dash."""
+    number, named = 1, set()
+    for number, columns in rows(house.read(page)):
+        for section in columns[0].split(", "):
+            if section != "-" and section not in SECTIONS:
+                report.fail(page, number, f"RFC 5042 has no attack in section {section}")
+            named.add(section)
+    for section in SECTIONS:
+        if section not in named:
+            report.fail(page, number, f"no row is about section {section}")
+
+
 def check(report, page, tests, sources):
     for number, columns in rows(house.read(page)):
         if len(columns) != 5:
@@ -72,6 +95,7 @@ def main():
     root = house.arguments(__doc__).parse_args().root.resolve()
     report = house.Report(root)
     sources = {"/" + path.relative_to(root).as_posix() for path in house.sources(root)}
+    check_sections(report, root / PAGE)
     check(report, root / PAGE, Tests(root), sources)
     return report.finish(1)
 
