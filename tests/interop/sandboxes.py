@@ -107,6 +107,18 @@ class NoSharedMemory:
         need(os.listdir("/dev") and not os.path.exists("/dev/shm"), "/dev/shm is still there")
 
 
+class Namespace:
+    """A user and a network namespace, as of `unshare -Urn`. close() comes after the sides' end."""
+
+    def __init__(self):
+        self._link = VethPair()
+        self._link.__enter__()
+        self.enter = self._link.places[0].enter
+
+    def close(self):
+        self._link.__exit__()
+
+
 class Container(OrdinaryUser):
     """A container of podman, started by an ordinary user. Its files are the host's /usr and this
     build, read-only; its network is the host's; podman's own seccomp filter is in force. Each side
@@ -148,7 +160,7 @@ class Container(OrdinaryUser):
         build = str(pathlib.Path(harness.weft()).resolve().parents[1])
         return ["env", f"HOME={self._folder}", f"XDG_RUNTIME_DIR={self._folder}/run",
                 "podman", "--runtime", self._runtime, "--cgroup-manager=cgroupfs",
-                "--storage-driver=vfs", "--log-level=fatal", "run", "--rm", "--env-host",
+                "--storage-driver=vfs", "--log-level=fatal", "run", "--rm", "-i", "--env-host",
                 "--network=host", "-v", "/usr:/usr:ro", "-v", f"{build}:{build}:ro",
                 "--rootfs", str(self._folder / "root"),
                 "timeout", "-k", "1", str(self._END_S), *map(str, argv)]
@@ -221,6 +233,9 @@ def traced(stage):
     place = Traced(stage)
     for program in ("rping", "ibv_rc_pingpong", "ibv_ud_pingpong"):
         _converse(program, stage, (place, place))
+    stage.place = place
+    _netcat(stage)
+    _example(stage)
     found = place.calls()
     need("sendmsg" in found or "sendto" in found, f"the traces have {sorted(found)}")
     missing = found - set(documented_calls()) - optional_calls()
@@ -317,12 +332,39 @@ _PROGRAMS = ("ibv_devinfo.verbose", "ibv_uc_pingpong.events", "ibv_srq_pingpong.
              "udaddy.ipv4")
 
 
+def _netcat(stage):
+    """A program of TCP sockets, each of whose calls is that of a stream."""
+    program = os.path.realpath(harness.installed("nc"))  # a container has no /etc
+    port, options = harness.free_port(), ["--sockets=always"]
+    server = stage.start("server", program, "-l", "-N", "127.0.0.1", port, options=options)
+    server.await_listening(port)
+    client = stage.start("client", program, "-N", "127.0.0.1", port, options=options, say=True)
+    lines = [f"line {number} {'x' * number}" for number in range(_FEW)]
+    for line in lines:
+        client.say(line)
+    client.end_input()
+    client.finish()
+    server.finish()
+    found = [line for line in server.lines if not line.startswith("weft: ")]
+    need(found == lines, f"the server has {len(found)} lines of {len(lines)}")
+
+
+def _example(stage):
+    """A program of the C++ library, of the layer that has a loop of events."""
+    program = pathlib.Path(harness.weft()).parent / "../examples/ping_pong"
+    side = stage.start("example", str(program), _FEW)
+    side.finish()
+    need(f"{_FEW} rounds" in side.output, "the example has not reached its end")
+
+
 def _all_in_place(kind):
     def run(stage):
         place = kind()
         try:
             for name in _PROGRAMS:
-                _run_in(stage, place, name)
+                _run_in(stage, place, name, cases.CASES[name].run)
+            _run_in(stage, place, "nc", _netcat)
+            _run_in(stage, place, "ping_pong", _example)
         finally:
             if hasattr(place, "close"):
                 place.close()
@@ -330,18 +372,18 @@ def _all_in_place(kind):
     return run
 
 
-def _run_in(stage, place, name):
+def _run_in(stage, place, name, run):
     try:
         with harness.Stage() as inner:
             inner.place = place
-            cases.CASES[name].run(inner)
+            run(inner)
             stage.ran += inner.ran
     except harness.Failure as failure:
         raise harness.Failure(f"{name}: {failure}") from failure
 
 
 for _name, _kind in (("user", OrdinaryUser), ("no_privileges", NoPrivileges),
-                     ("read_only", ReadOnly), ("seccomp", Seccomp),
+                     ("namespace", Namespace), ("read_only", ReadOnly), ("seccomp", Seccomp),
                      ("no_shared_memory", NoSharedMemory), ("container", Container)):
     cases.add(f"sandbox.programs_{_name}", _all_in_place(_kind), timeout_s=300)
 
