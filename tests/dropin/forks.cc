@@ -4,7 +4,11 @@
 //   dropin_forks exit FORKS    the child calls _exit(2) at once
 //   dropin_forks exec FORKS    the child calls exec
 //   dropin_forks use FORKS     the child opens the device itself
+//
+// It prints what the parent has after some of the forks, and after all of them, each time when the
+// other threads have ended.
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <infiniband/verbs.h>
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
@@ -16,6 +20,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 
 namespace {
 
@@ -90,6 +95,27 @@ ibv_context* open_device() {
   ::_exit(std::strcmp(manner, "exit") == 0 ? 0 : 1);
 }
 
+int entries_of(const char* directory) {
+  DIR* const open = ::opendir(directory);
+  int count = 0;
+  while (const dirent* const entry = ::readdir(open)) count += entry->d_name[0] != '.' ? 1 : 0;
+  ::closedir(open);
+  return count;
+}
+
+long resident_kb() {
+  std::ifstream file("/proc/self/statm");
+  long size = 0;
+  long resident = 0;
+  file >> size >> resident;
+  return resident * (::sysconf(_SC_PAGESIZE) / 1024);
+}
+
+void print_what_is_left(const char* when) {
+  std::printf("%s fds=%d threads=%d rss_kb=%ld\n", when, entries_of("/proc/self/fd"),
+              entries_of("/proc/self/task"), resident_kb());
+}
+
 bool fork_once(const char* manner, int turn) {
   const pid_t child = ::fork();
   if (child == 0) run_child(manner);
@@ -99,22 +125,32 @@ bool fork_once(const char* manner, int turn) {
   return status == 0;
 }
 
+// Forks beside the other threads, which have ended afterwards.
+bool fork_often(ibv_context* context, const char* manner, int forks) {
+  ends = false;
+  std::array<pthread_t, 3> threads{};
+  for (pthread_t& thread : threads) {
+    if (pthread_create(&thread, nullptr, churn, context) != 0) std::abort();
+  }
+  bool right = true;
+  for (int turn = 0; turn < forks && right; ++turn) right = fork_once(manner, turn);
+  ends = true;
+  for (const pthread_t thread : threads) pthread_join(thread, nullptr);
+  return right;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
   ibv_context* context = open_device();
   if (!context) return 2;
-  std::array<pthread_t, 3> threads{};
-  for (pthread_t& thread : threads) {
-    if (pthread_create(&thread, nullptr, churn, context) != 0) return 2;
-  }
-  bool right = true;
-  for (int turn = 0; turn < std::atoi(argv[2]) && right; ++turn) {
-    right = fork_once(argv[1], turn);
-  }
-  ends = true;
-  for (const pthread_t thread : threads) pthread_join(thread, nullptr);
+  const int forks = std::atoi(argv[2]);
+  const int first = forks / 4;  // what grows once has grown then
+  bool right = fork_often(context, argv[1], first);
+  print_what_is_left("early");
+  right = right && fork_often(context, argv[1], forks - first);
+  print_what_is_left("late");
   std::printf("%ld turns of the other threads\n", turns.load());
   return right && turns > 0 ? 0 : 1;
 }

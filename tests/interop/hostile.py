@@ -6,6 +6,7 @@ next peer as before, and no byte may change or be shown that was not granted.
 """
 
 import os
+import pathlib
 import random
 import re
 import socket
@@ -16,6 +17,7 @@ import cases
 import harness
 from harness import need
 
+SLACK_BYTES = 64 << 20  # what the allocator may keep of the program's memory
 _HOST = "127.0.0.1"
 _CANARY = 0xC5  # of hostile_target, in memory that is not granted
 _REGION = struct.Struct("=QII")
@@ -261,7 +263,8 @@ class Target:
                                  r"memory (\w+)$", start=self.seen)
         self.seen = self.side.read
         need(found[5] == "intact", "memory was changed that no peer may change")
-        return [int(number) for number in found.groups()[:4]]
+        resident = pathlib.Path(f"/proc/{self.side.pid}/statm").read_text().split()[1]
+        return [*map(int, found.groups()[:4]), int(resident) * os.sysconf("SC_PAGESIZE")]
 
     def settle_open(self):
         """Until no connection is open."""
@@ -274,8 +277,10 @@ class Target:
         """After the last peer has left, nothing of any of them is left either."""
         end = time.monotonic() + harness.WAIT_S
         while True:
-            _, opened, descriptors, threads = self.look()
+            _, opened, descriptors, threads, resident = self.look()
             if opened == 0 and descriptors <= before[2] and threads <= before[3]:
+                need(resident <= before[4] + SLACK_BYTES,
+                     f"the target's memory grew from {before[4]} to {resident} bytes")
                 return
             need(time.monotonic() < end, f"{opened} connections are open, {descriptors} "
                                          f"descriptors and {threads} threads; before: {before}")

@@ -12,7 +12,7 @@ import time
 import cases
 import harness
 from harness import need
-from hostile import (Mutator, fpdu, mpa_request, read_request, tagged, untagged)
+from hostile import SLACK_BYTES, Mutator, fpdu, mpa_request, read_request, tagged, untagged
 
 _HOST = "127.0.0.1"
 _OURS = 0x123456  # the attacker's QPN
@@ -21,7 +21,6 @@ _FIRST_PORT, _SLOT_BITS = 28672, 14
 _ALL_CAPABILITIES = 0x17  # immediate, hold, executed; a PSN
 _EXTENDED_SENDER, _EXTENDED_RECEIVER = 0x20, 0x40
 _EXECUTED, _GRANTED, _WAITING, _RNR_RETRY, _PLACED, _PROVE_ALL, _PROVES_ALL = range(7)
-_SLACK_BYTES = 64 << 20  # what the allocator may keep of the program's memory
 
 
 def hello(to, source=_OURS, version=1, answer=0, psns=(_OUR_PSN, _THEIR_PSN), generation=1,
@@ -410,7 +409,7 @@ def script(stage):
     throw(target, _datagrams(target))
     _serves(target)
     target.settle(before)
-    need(target.resident_bytes() <= resident + _SLACK_BYTES, "the target's memory has grown")
+    need(target.resident_bytes() <= resident + SLACK_BYTES, "the target's memory has grown")
     target.finish()
 
 
@@ -438,7 +437,7 @@ def extended_script(stage):
         serves_extended(target)
     _serves(target)
     target.settle(before)
-    need(target.resident_bytes() <= resident + _SLACK_BYTES, "the target's memory has grown")
+    need(target.resident_bytes() <= resident + SLACK_BYTES, "the target's memory has grown")
     target.finish()
 
 
@@ -502,7 +501,7 @@ def mutated(stage, conversations, seed, options=()):
     target.drop()
     _serves(target)
     target.settle(before)
-    need(target.resident_bytes() <= resident + _SLACK_BYTES, "the target's memory has grown")
+    need(target.resident_bytes() <= resident + SLACK_BYTES, "the target's memory has grown")
     target.finish()
 
 
