@@ -37,7 +37,8 @@ def endless_rping(pair):
 
 def rdma_server(pair):
     port = harness.free_port()
-    server = pair.server(port, "rdma_server", "-p", port)
+    own = ["-s", pair.address] if pair.version else []  # its default is an address of IPv4
+    server = pair.server(port, "rdma_server", *own, "-p", port)
     client = pair.client("rdma_client", "-s", pair.address, "-p", port)
     for side in (client, server):
         side.finish(LIMIT_S)
@@ -47,7 +48,8 @@ def rdma_server(pair):
 
 def ucmatose(pair, *options):
     port = harness.free_port()
-    server = pair.server(port, "ucmatose", "-p", port, *options)
+    own = ["-b", pair.address] if pair.version else []  # as that of rdma_server
+    server = pair.server(port, "ucmatose", *own, "-p", port, *options)
     client = pair.client("ucmatose", "-s", pair.address, "-p", port, *options)
     for side in (client, server):
         side.finish(LIMIT_S)

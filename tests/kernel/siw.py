@@ -3,6 +3,7 @@
 import re
 
 import harness
+import perftest
 from conversations import (RESPONDER_FIRST, endless_rping, measure, rdma_server, rping, ucmatose)
 from harness import need
 from pairs import LIMIT_S, add, both_ways
@@ -95,6 +96,21 @@ def in_roce(pair):
     rdma_server(pair)
     for program in ("ib_write_bw", "ib_read_bw", "ib_send_lat", "ib_read_lat"):
         measure(pair, program, size=65536)
+
+
+@both_ways("programs.ipv6")
+def over_ipv6(pair):
+    """rdma_server and rdma_client, and ucmatose; rping has a case of its own."""
+    pair.version, pair.environment = 1, RESPONDER_FIRST
+    rdma_server(pair)
+    ucmatose(pair)
+
+
+@both_ways("ib_write_bw.ipv6")
+def write_over_ipv6(pair):
+    """Skipped where perftest asks the resolver for IPv4 only, as that of Debian 12."""
+    pair.version = 1
+    measure(pair, "ib_write_bw", *perftest.family("ib_write_bw", pair.address), size=65536)
 
 
 add("rdma_server.one_message", rdma_server)
