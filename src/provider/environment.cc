@@ -69,8 +69,6 @@ bool read_same_host(std::string_view value, Settings& settings) {
     settings.same_host = device::SameHost::off;
   } else if (value == "require") {
     settings.same_host = device::SameHost::required;
-  } else if (value == "staged") {
-    settings.same_host = device::SameHost::staged;
   } else {
     return false;
   }
@@ -302,12 +300,10 @@ constexpr std::array table{
         [](std::string_view value, Settings&) {
           return value == "rdma" || value == "always" || value == "fallback";
         }},
-    Variable{"WEFT_SAME_HOST", "auto", "auto, off, require or staged",
+    Variable{"WEFT_SAME_HOST", "auto", "auto, off or require",
              "Connections to a process of the same user on the same host. auto: they leave TCP and "
-             "copy between the processes; where the kernel does not permit that, they copy through "
-             "shared memory; where neither is possible, they stay on TCP. off: they use TCP. "
-             "require: connections that would stay on TCP fail. staged: as auto, but as if the "
-             "kernel did not permit it, for tests and diagnosis.",
+             "copy between the processes where that is possible, otherwise they stay on TCP. off: "
+             "they use TCP. require: connections that would stay on TCP fail.",
              read_same_host},
     Variable{"WEFT_SHARED_HEAP", "aligned", "off, aligned or all",
              "With `weft run`: which memory of a program is allocated where processes of the same "

@@ -2,14 +2,11 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <sys/syscall.h>
 
-#include <cerrno>
 #include <cstdlib>
 #include <string_view>
 
 #include "device/addresses.h"
-#include "support/refuse.h"
 
 namespace weft::device {
 
@@ -149,7 +146,7 @@ std::optional<ibv_wc> End::look() {
 namespace {
 
 std::unique_ptr<Device> make_device(Settings settings) {
-  if (settings.same_host != SameHost::staged) settings.same_host = same_host_of_run();
+  settings.same_host = carrier_is_local() ? SameHost::automatic : SameHost::off;
   auto made = Device::create(settings);
   if (!made) throw std::runtime_error(made.error());
   return std::move(*made);
@@ -157,18 +154,9 @@ std::unique_ptr<Device> make_device(Settings settings) {
 
 }  // namespace
 
-SameHost same_host_of_run() {
-  const char* value = std::getenv("WEFT_TEST_CARRIER");
-  const std::string_view carrier = value ? value : "";
-  if (carrier == "local") return SameHost::automatic;
-  if (carrier != "staged") return SameHost::off;
-  // The threads that this one starts inherit the filter.
-  static const bool refused = test::refuse({SYS_process_vm_readv, SYS_process_vm_writev}, EPERM);
-  return refused ? SameHost::automatic : SameHost::staged;
-}
-
 bool carrier_is_local() {
-  return same_host_of_run() != SameHost::off;
+  const char* carrier = std::getenv("WEFT_TEST_CARRIER");
+  return carrier && std::string_view(carrier) == "local";
 }
 
 std::pair<sys::Descriptor, sys::Descriptor> Pair::sockets(LocalListeners& listeners) {

@@ -108,7 +108,7 @@ class Strangers : public ::testing::Test {
     settings.address = "127.0.0.1";
     settings.strangers.first_byte_ns = hour_ns;
     settings.strangers.handshake_ns = hour_ns;
-    settings.same_host = same_host_of_run();
+    settings.same_host = carrier_is_local() ? SameHost::automatic : SameHost::off;
     return settings;
   }
 

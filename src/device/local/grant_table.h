@@ -66,11 +66,7 @@ class GrantTable {
   // Of the counts, which peers may write. Owned by this object.
   [[nodiscard]] int count_file() const { return counts_.file(); }
   // By which peers recognise this process, and this table among those of other contexts.
-  [[nodiscard]] ProcessMark::Name mark() const {
-    ProcessMark::Name name = mark_.name();
-    name.descriptor = count_file();
-    return name;
-  }
+  [[nodiscard]] const ProcessMark& mark() const { return mark_; }
   void abandon() {
     memory_.abandon();
     counts_.abandon();

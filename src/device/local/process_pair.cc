@@ -40,13 +40,12 @@ bool violated(Device& device) {
 }  // namespace
 
 ProcessPair::ProcessPair(Device& device, LocalChannel channel, SharedMemory bells, pid_t peer,
-                         Role role)
+                         bool dials)
     : device_(device),
       channel_(std::move(channel)),
       bells_(std::move(bells)),
       peer_(peer),
-      dials_(role.dials),
-      staged_(role.staged),
+      dials_(dials),
       user_(::geteuid()),
       reader_(device.engine()) {}
 
@@ -186,7 +185,7 @@ bool ProcessPair::send_with_files(Header header, Bytes frame, const InboxPlace& 
   }
   if (context) {
     const GrantTable& grants = context->grants();
-    header.mark = grants.mark();
+    header.mark = grants.mark().name();
     if (std::ranges::find(sent_contexts_, header.mark) == sent_contexts_.end()) {
       add(header.files.context, grants.read_only_file());
       descriptors.push_back(grants.count_file());

@@ -108,8 +108,7 @@ bool ProcessPair::take_parts(const Header& header, std::vector<sys::Descriptor> 
                                                           std::move(counts));
     if (parts.process) peer_contexts_.add(parts.process);
   }
-  // What a process may do can change: then the connection begins with TCP.
-  return parts.inbox.valid() && parts.process && (staged_ || parts.process->reachable());
+  return parts.inbox.valid() && parts.process;
 }
 
 // The PairEnd answers where nothing takes it.
