@@ -1,17 +1,50 @@
 #include "cli/standard_output.h"
 
+#include <unistd.h>
+
 #include <cerrno>
-#include <cstdio>
+#include <cstddef>
+#include <exception>
 #include <system_error>
 
 namespace weft::cli {
+namespace {
+
+constexpr std::size_t buffer_bytes = 4096;
+
+}  // namespace
+
+StandardOutput::StandardOutput(bool is_all)
+    : is_all_(is_all), by_lines_(isatty(STDOUT_FILENO) == 1) {}
+
+StandardOutput::~StandardOutput() {
+  try {
+    if (!closed_) flush();
+  } catch (const std::exception&) {
+    // Who uses it flushes it, and learns of a failure then.
+  }
+}
 
 void StandardOutput::write(std::string_view text) {
-  if (is_open() && std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) note_failure();
+  if (!is_open()) return;
+  buffer_ += text;
+  if (by_lines_ || buffer_.size() >= buffer_bytes) flush();
 }
 
 void StandardOutput::flush() {
-  if (is_open() && std::fflush(stdout) != 0) note_failure();
+  if (!is_open()) return;
+  std::string_view left = buffer_;
+  int error = 0;
+  while (!left.empty() && error == 0) {
+    const ssize_t written = ::write(STDOUT_FILENO, left.data(), left.size());
+    if (written >= 0) {
+      left.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno != EINTR) {
+      error = errno;
+    }
+  }
+  buffer_.clear();
+  if (error != 0) note_failure(error);
 }
 
 bool StandardOutput::is_open() const {
@@ -19,9 +52,9 @@ bool StandardOutput::is_open() const {
   return !closed_;
 }
 
-void StandardOutput::note_failure() {
-  if (errno != EPIPE) {
-    throw std::system_error(errno, std::system_category(), "cannot write standard output");
+void StandardOutput::note_failure(int error) {
+  if (error != EPIPE) {
+    throw std::system_error(error, std::system_category(), "cannot write standard output");
   }
   closed_ = true;
   if (is_all_) throw OutputClosed();

@@ -1055,6 +1055,20 @@ class Endless(unittest.TestCase):
         for line in lines:
             self.assertEqual(json.loads(line)["type"], "operation")
 
+    def test_ctrl_c_loses_nothing_that_waits_for_its_reader(self):
+        """The signal comes while the program waits for room in the pipe that it prints to."""
+        with self.stored_and_open("nfs3_rxe") as file:
+            process = self.start("--json", "--operations", file)
+            state = pathlib.Path(f"/proc/{process.pid}/syscall")
+            while " 0x1 " not in state.read_text()[:8]:  # number and first argument: write(1, ...)
+                self.assertIsNone(process.poll(), "it does not wait for its reader")
+            process.send_signal(signal.SIGINT)
+            out, said = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 2, said)
+        self.assertIn("stopped before the end", said)
+        for line in out.splitlines():
+            self.assertEqual(json.loads(line)["type"], "operation")
+
     def test_ctrl_c_ends_the_reading_of_a_pipe(self):
         """More was written than a pipe holds, so it has read a part, and waits for the rest."""
         zstd = libraries.needs("zstd")
