@@ -27,10 +27,15 @@ _CORRUPTION = re.compile(r"double free|corrupted|stack smashing|terminate called
                          r"invalid pointer|invalid next size|assert(ion)?\b.*fail", re.IGNORECASE)
 
 
+# After this, perftest passes an id that it never made to rdma_resolve_addr(3).
+_PERFTEST_GOES_ON = "Failed to connect RDMA CM events."
+
+
 def _need_no_crash(side, moment):
     code = side.process.returncode
     number = -code if code < 0 else code - 128
-    need(number not in _FAULTS, f"{side.name}, server killed {moment}: ended with "
+    own = number == signal.SIGSEGV and _PERFTEST_GOES_ON in side.output
+    need(own or number not in _FAULTS, f"{side.name}, server killed {moment}: ended with "
                                 f"{harness.ending(code)}")
     found = _CORRUPTION.search(side.output)
     need(not found, f"{side.name}, server killed {moment}: {found and found[0]}")
