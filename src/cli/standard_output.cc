@@ -7,6 +7,8 @@
 #include <exception>
 #include <system_error>
 
+#include "cli/terminal.h"
+
 namespace weft::cli {
 namespace {
 
@@ -21,7 +23,7 @@ StandardOutput::~StandardOutput() {
   try {
     if (!closed_) flush();
   } catch (const std::exception&) {
-    // Who uses it flushes it, and learns of a failure then.
+    // flush() reports failures; here, only what an error has left behind is written.
   }
 }
 
@@ -33,16 +35,7 @@ void StandardOutput::write(std::string_view text) {
 
 void StandardOutput::flush() {
   if (!is_open()) return;
-  std::string_view left = buffer_;
-  int error = 0;
-  while (!left.empty() && error == 0) {
-    const ssize_t written = ::write(STDOUT_FILENO, left.data(), left.size());
-    if (written >= 0) {
-      left.remove_prefix(static_cast<std::size_t>(written));
-    } else if (errno != EINTR) {
-      error = errno;
-    }
-  }
+  const int error = write_whole(STDOUT_FILENO, buffer_);
   buffer_.clear();
   if (error != 0) note_failure(error);
 }

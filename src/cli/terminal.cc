@@ -58,14 +58,19 @@ void occupy_standard_descriptors() {
   }
 }
 
-void write_error(std::string_view text) {
-  // By write(2) and not by stdio: nothing may stay in a buffer when the process is replaced.
+int write_whole(int descriptor, std::string_view text) {
   while (!text.empty()) {
-    const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+    const ssize_t written = write(descriptor, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;
+    if (written <= 0) return written < 0 ? errno : EIO;
     text.remove_prefix(static_cast<std::size_t>(written));
   }
+  return 0;
+}
+
+void write_error(std::string_view text) {
+  // By write(2) and not by stdio: nothing may stay in a buffer when the process is replaced.
+  (void)write_whole(STDERR_FILENO, text);
 }
 
 void print_notice(std::string_view sentence) {

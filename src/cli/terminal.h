@@ -16,6 +16,9 @@ namespace weft::cli {
 // program opens gets such a number and then the text for the terminal. execve(2) closes them again.
 void occupy_standard_descriptors();
 
+// Writes all of the text, also where signals interrupt that. Returns 0 or the errno value.
+[[nodiscard]] int write_whole(int descriptor, std::string_view text);
+
 // Writes to standard error and ignores errors: a daemon or cron may have closed it, and a command
 // must do its work all the same.
 void write_error(std::string_view text);

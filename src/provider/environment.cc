@@ -5,6 +5,8 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
+#include <initializer_list>
+#include <string_view>
 #include <utility>
 
 #include "device/settings.h"
@@ -49,56 +51,41 @@ bool is_exit_status(std::string_view value, Settings& /*settings*/) {
          status <= most;
 }
 
-bool read_progress(std::string_view value, Settings& settings) {
-  if (value == "auto") {
-    settings.progress = device::ProgressMode::automatic;
-  } else if (value == "thread") {
-    settings.progress = device::ProgressMode::thread;
-  } else if (value == "manual") {
-    settings.progress = device::ProgressMode::manual;
-  } else {
-    return false;
+template <typename Choice>
+using Choices = std::initializer_list<std::pair<std::string_view, Choice>>;
+
+// False: the value is none of the choices.
+template <typename Choice>
+bool read_choice(std::string_view value, Choice& target, Choices<Choice> choices) {
+  for (const auto& [name, choice] : choices) {
+    if (name != value) continue;
+    target = choice;
+    return true;
   }
-  return true;
+  return false;
+}
+
+bool read_progress(std::string_view value, Settings& settings) {
+  using enum device::ProgressMode;
+  return read_choice(value, settings.progress,
+                     {{"auto", automatic}, {"thread", thread}, {"manual", manual}});
 }
 
 bool read_same_host(std::string_view value, Settings& settings) {
-  if (value == "auto") {
-    settings.same_host = device::SameHost::automatic;
-  } else if (value == "off") {
-    settings.same_host = device::SameHost::off;
-  } else if (value == "require") {
-    settings.same_host = device::SameHost::required;
-  } else {
-    return false;
-  }
-  return true;
+  using enum device::SameHost;
+  return read_choice(value, settings.same_host,
+                     {{"auto", automatic}, {"off", off}, {"require", required}});
 }
 
 bool read_ptracer(std::string_view value, Settings& settings) {
-  if (value == "peer") {
-    settings.ptracer = device::PtracerMode::peer;
-  } else if (value == "any") {
-    settings.ptracer = device::PtracerMode::any;
-  } else if (value == "off") {
-    settings.ptracer = device::PtracerMode::off;
-  } else {
-    return false;
-  }
-  return true;
+  using enum device::PtracerMode;
+  return read_choice(value, settings.ptracer, {{"peer", peer}, {"any", any}, {"off", off}});
 }
 
 bool read_shared_heap(std::string_view value, Settings& settings) {
-  if (value == "off") {
-    settings.shared_heap.mode = device::SharedHeapMode::off;
-  } else if (value == "aligned") {
-    settings.shared_heap.mode = device::SharedHeapMode::aligned;
-  } else if (value == "all") {
-    settings.shared_heap.mode = device::SharedHeapMode::all;
-  } else {
-    return false;
-  }
-  return true;
+  using enum device::SharedHeapMode;
+  return read_choice(value, settings.shared_heap.mode,
+                     {{"off", off}, {"aligned", aligned}, {"all", all}});
 }
 
 bool read_shared_heap_limit(std::string_view value, Settings& settings) {
@@ -112,22 +99,13 @@ bool read_shared_heap_limit(std::string_view value, Settings& settings) {
 }
 
 bool read_personality(std::string_view value, Settings& settings) {
-  if (value == "roce") {
-    settings.personality = device::Personality::roce;
-  } else if (value == "iwarp") {
-    settings.personality = device::Personality::iwarp;
-  } else if (value == "ib") {
-    settings.personality = device::Personality::ib;
-  } else {
-    return false;
-  }
-  return true;
+  using enum device::Personality;
+  return read_choice(value, settings.personality, {{"roce", roce}, {"iwarp", iwarp}, {"ib", ib}});
 }
 
 bool read_gids(std::string_view value, Settings& settings) {
-  if (value != "one" && value != "all") return false;
-  settings.gids = value == "one" ? device::GidTable::one : device::GidTable::all;
-  return true;
+  using enum device::GidTable;
+  return read_choice(value, settings.gids, {{"one", one}, {"all", all}});
 }
 
 bool read_faults(std::string_view value, Settings& settings) {
