@@ -35,12 +35,16 @@ os._exit(0 if got == 4 else ctypes.get_errno())
 """
 
 
+# Of a filter of system calls: the number of the call is at 0, its first argument at 16.
+LOAD, EQUALS, ANSWER = 0x20, 0x15, 0x06
+DECIDE = [(ANSWER, 0, 0, 0x50000 | errno.EPERM), (ANSWER, 0, 0, 0x7FFF0000)]
+
+
 def refuse_netlink():
-    """For the child: socket(AF_NETLINK) fails with EPERM, by a filter of system calls."""
+    """For the child: socket(AF_NETLINK) fails with EPERM."""
     number = {"x86_64": 41, "aarch64": 198}[os.uname().machine]
-    load, equals, answer = 0x20, 0x15, 0x06
-    install_filter([(load, 0, 0, 0), (equals, 0, 3, number), (load, 0, 0, 16), (equals, 0, 1, 16),
-                    (answer, 0, 0, 0x50000 | errno.EPERM), (answer, 0, 0, 0x7FFF0000)])
+    install_filter([(LOAD, 0, 0, 0), (EQUALS, 0, 3, number), (LOAD, 0, 0, 16), (EQUALS, 0, 1, 16),
+                    *DECIDE])
 
 
 def install_filter(lines):
@@ -76,9 +80,7 @@ OPTIONAL_CALLS = {
 def refuse_call(name):
     """For the child: the system call fails with EPERM, as sandboxes do it."""
     number = OPTIONAL_CALLS[name][MACHINES.index(os.uname().machine)]
-    load, equals, answer = 0x20, 0x15, 0x06
-    install_filter([(load, 0, 0, 0), (equals, 0, 1, number),
-                    (answer, 0, 0, 0x50000 | errno.EPERM), (answer, 0, 0, 0x7FFF0000)])
+    install_filter([(LOAD, 0, 0, 0), (EQUALS, 0, 1, number), *DECIDE])
 
 
 def doctor(*arguments, before=(), preexec_fn=None, **more):

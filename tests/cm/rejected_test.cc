@@ -1,8 +1,6 @@
 // What peers cost that rdma_reject(3) has refused and that do not close.
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
-#include <iterator>
 #include <thread>
 #include <vector>
 
@@ -10,6 +8,7 @@
 #include "cm/plain_peer.h"
 #include "device/connect/linger.h"
 #include "device/limits.h"
+#include "support/own_figures.h"
 #include "wire/mpa.h"
 
 namespace weft::cm {
@@ -18,11 +17,6 @@ namespace {
 constexpr std::size_t places = 8;
 constexpr std::size_t peers = 24;
 constexpr wire::MpaFrame request{.kind = wire::MpaKind::request, .crc = true, .revision = 1};
-
-std::size_t descriptors() {
-  const std::filesystem::directory_iterator all("/proc/self/fd");
-  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
-}
 
 class Rejected : public CmTest {
  protected:
@@ -54,11 +48,12 @@ class Rejected : public CmTest {
   Round reject_many() {
     const auto begin = std::chrono::steady_clock::now();
     const std::uint64_t resets_before = device_->refusals().reset;
-    const std::size_t before = descriptors();
+    const std::size_t before = test::own_descriptors();
     Round round;
     for (std::size_t i = 0; i < peers && !HasFailure(); ++i) {
       round.all.push_back(reject_one());
-      round.most_held = std::max(round.most_held, descriptors() - before - round.all.size());
+      round.most_held =
+          std::max(round.most_held, test::own_descriptors() - before - round.all.size());
     }
     round.resets = device_->refusals().reset - resets_before;
     round.took = std::chrono::steady_clock::now() - begin;

@@ -1,6 +1,7 @@
 // ibv_alloc_mw(3), ibv_bind_mw(3), IBV_WR_BIND_MW and IBV_WR_LOCAL_INV of ibv_post_send(3).
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "conformance/pair.h"
 
@@ -47,22 +48,27 @@ class Windows : public Pair {
     return a_.await().status;
   }
 
-  // Send with Invalidate from one end to the other is refused as for a region (RFC 5040 §5.3,
-  // RFC 5042 §6.4.5). Other devices may say so with other statuses.
-  void expect_invalidate_refused(End& from, End& to, std::uint32_t rkey) {
+  // The completions of a Send with Invalidate from one end to the other, and of its receive.
+  std::pair<ibv_wc, ibv_wc> invalidate(End& from, End& to, std::uint32_t rkey) {
     Buffer landing(pd_, 8);
-    ASSERT_EQ(to.post_receive({landing.slice(0, 8)}), 0);
+    EXPECT_EQ(to.post_receive({landing.slice(0, 8)}), 0);
     ibv_send_wr send{};
     send.opcode = IBV_WR_SEND_WITH_INV;
     send.invalidate_rkey = rkey;
-    ASSERT_EQ(from.post(send, {source_->slice(0, 8)}), 0);
-    const ibv_wc_status sent = from.await().status;
-    const ibv_wc received = to.await();
+    EXPECT_EQ(from.post(send, {source_->slice(0, 8)}), 0);
+    const ibv_wc sent = from.await();
+    return {sent, to.await()};
+  }
+
+  // It is refused as for a region (RFC 5040 §5.3, RFC 5042 §6.4.5). Other devices may say so with
+  // other statuses.
+  void expect_invalidate_refused(End& from, End& to, std::uint32_t rkey) {
+    const auto [sent, received] = invalidate(from, to, rkey);
     if (embedded()) {
-      EXPECT_EQ(sent, IBV_WC_REM_ACCESS_ERR);
+      EXPECT_EQ(sent.status, IBV_WC_REM_ACCESS_ERR);
       EXPECT_EQ(received.status, IBV_WC_LOC_QP_OP_ERR);
     } else {
-      EXPECT_NE(sent, IBV_WC_SUCCESS);
+      EXPECT_NE(sent.status, IBV_WC_SUCCESS);
       EXPECT_NE(received.status, IBV_WC_SUCCESS);
     }
   }
@@ -144,14 +150,8 @@ TEST_F(Windows, OfTypeTwoAreInvalidatedByThePeer) {
   NEEDS(window_);
   const std::uint32_t rkey = ibv_inc_rkey(window_->rkey);
   EXPECT_EQ(bind(rkey).status, IBV_WC_SUCCESS);
-  Buffer landing(pd_, 8);
-  ASSERT_EQ(b_.post_receive({landing.slice(0, 8)}), 0);
-  ibv_send_wr send{};
-  send.opcode = IBV_WR_SEND_WITH_INV;
-  send.invalidate_rkey = rkey;
-  ASSERT_EQ(a_.post(send, {source_->slice(0, 8)}), 0);
-  EXPECT_EQ(a_.await().status, IBV_WC_SUCCESS);
-  const ibv_wc received = b_.await();
+  const auto [sent, received] = invalidate(a_, b_, rkey);
+  EXPECT_EQ(sent.status, IBV_WC_SUCCESS);
   EXPECT_EQ(received.status, IBV_WC_SUCCESS);
   EXPECT_TRUE(received.wc_flags & IBV_WC_WITH_INV);
   EXPECT_EQ(received.invalidated_rkey, rkey);
@@ -183,14 +183,9 @@ TEST_F(Windows, OfTypeTwoAreInvalidatedOnce) {
   NEEDS(window_);
   const std::uint32_t rkey = ibv_inc_rkey(window_->rkey);
   EXPECT_EQ(bind(rkey).status, IBV_WC_SUCCESS);
-  Buffer landing(pd_, 8);
-  ASSERT_EQ(b_.post_receive({landing.slice(0, 8)}), 0);
-  ibv_send_wr send{};
-  send.opcode = IBV_WR_SEND_WITH_INV;
-  send.invalidate_rkey = rkey;
-  ASSERT_EQ(a_.post(send, {source_->slice(0, 8)}), 0);
-  EXPECT_EQ(a_.await().status, IBV_WC_SUCCESS);
-  EXPECT_EQ(b_.await().status, IBV_WC_SUCCESS);
+  const auto [sent, received] = invalidate(a_, b_, rkey);
+  EXPECT_EQ(sent.status, IBV_WC_SUCCESS);
+  EXPECT_EQ(received.status, IBV_WC_SUCCESS);
   expect_invalidate_refused(a_, b_, rkey);
 }
 

@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <chrono>
 #include <deque>
-#include <filesystem>
 #include <stop_token>
 #include <string_view>
 #include <thread>
@@ -18,6 +17,7 @@
 #include "device/limits.h"
 #include "device/raw_end.h"
 #include "iwarp/handshake.h"
+#include "support/own_figures.h"
 #include "support/tcp_state.h"
 #include "wire/hello.h"
 
@@ -45,11 +45,6 @@ class DescriptorLimit {
   rlimit before_{};
   bool possible_ = false;
 };
-
-std::size_t descriptors() {
-  const std::filesystem::directory_iterator all("/proc/self/fd");
-  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
-}
 
 class Strangers : public ::testing::Test {
  protected:
@@ -123,13 +118,7 @@ class Strangers : public ::testing::Test {
     sys::write(fd, request.data(), request.size());
   }
 
-  // Waits until the device has counted `times` of them; fails the test after half a minute.
-  static void await_count(const Refusals::Count& count, std::uint64_t times = 1) {
-    const std::uint64_t end_ns = sys::now_ns() + 30'000'000'000;
-    while (count < times && sys::now_ns() < end_ns) std::this_thread::yield();
-    EXPECT_EQ(count, times);
-  }
-  // The same until the condition is true.
+  // Waits until the condition is true; fails the test after half a minute.
   template <typename Condition>
   static void await(const Condition& condition) {
     const std::uint64_t end_ns = sys::now_ns() + 30'000'000'000;
@@ -137,9 +126,19 @@ class Strangers : public ::testing::Test {
     EXPECT_TRUE(condition());
   }
   static void await_at_least(const Refusals::Count& count, std::uint64_t times) {
-    const std::uint64_t end_ns = sys::now_ns() + 30'000'000'000;
-    while (count < times && sys::now_ns() < end_ns) std::this_thread::yield();
+    await([&] { return count >= times; });
     EXPECT_GE(count, times);
+  }
+  // The device must have counted no more of them.
+  static void await_count(const Refusals::Count& count, std::uint64_t times = 1) {
+    await_at_least(count, times);
+    EXPECT_EQ(count, times);
+  }
+  // Replaces right_.
+  void make_right(const Settings& settings) {
+    auto made = Device::create(settings);
+    ASSERT_TRUE(made.ok()) << made.error();
+    right_ = std::move(*made);
   }
   // Makes 127.0.0.1 a peer that `target` expects.
   void expect_loopback(RawEnd& target) {
@@ -158,14 +157,14 @@ TEST_F(Strangers, WhoWereRefusedTakeFewDescriptors) {
   const DescriptorLimit descriptor_limit(limit);
   if (!descriptor_limit.possible()) GTEST_SKIP() << "the hard limit of descriptors is too low";
   RawEnd target(*right_);
-  const std::size_t before = descriptors();
+  const std::size_t before = test::own_descriptors();
   std::vector<sys::Descriptor> clients;
   std::size_t most = 0;
   for (std::size_t i = 0; i < strangers; ++i) {
     clients.push_back(knock(target));
     ASSERT_TRUE(clients.back().valid()) << i;
     ask_for_nobody(clients.back().get(), target.number());
-    most = std::max(most, descriptors() - clients.size());
+    most = std::max(most, test::own_descriptors() - clients.size());
   }
   // Those that are still to be accepted or answered are few.
   EXPECT_LE(most - before, limit / limits::refused_share + limit / limits::half_open_share);
@@ -180,9 +179,7 @@ TEST_F(Strangers, WhoWereRefusedAreResetOldestFirst) {
   constexpr std::size_t many = 24;
   Settings settings = patient_settings();
   settings.strangers.refused = places;
-  auto made = Device::create(settings);
-  ASSERT_TRUE(made.ok()) << made.error();
-  right_ = std::move(*made);
+  ASSERT_NO_FATAL_FAILURE(make_right(settings));
   RawEnd target(*right_);
   expect_loopback(target);
   const Refusals& refusals = right_->refusals();
@@ -216,7 +213,7 @@ TEST_F(Strangers, WhoWereRefusedAreResetOldestFirst) {
 
 // Answers to them are late, and the number of those that wait is bounded.
 TEST_F(Strangers, WhoWaitForAnAnswerAreFew) {
-  const DescriptorLimit descriptor_limit(descriptors() + 150);
+  const DescriptorLimit descriptor_limit(test::own_descriptors() + 150);
   if (!descriptor_limit.possible()) GTEST_SKIP() << "the hard limit of descriptors is too low";
   RawEnd target(*right_);
   const std::uint64_t end_ns = sys::now_ns() + 30'000'000'000;
@@ -300,9 +297,7 @@ TEST_F(Strangers, WhoAreSilentMakeRoomForNewcomers) {
   constexpr std::size_t newcomers = 20;
   Settings settings = patient_settings();
   settings.strangers.half_open = places;
-  auto made = Device::create(settings);
-  ASSERT_TRUE(made.ok()) << made.error();
-  right_ = std::move(*made);
+  ASSERT_NO_FATAL_FAILURE(make_right(settings));
   RawEnd target(*right_);
   // From the address of the clients as well, which then has more than its share.
   std::vector<sys::Descriptor> silent;
@@ -327,9 +322,7 @@ TEST_F(Strangers, WhoComeFromOneAddressTakeTheirOwnPlaces) {
   constexpr std::size_t many = 100;
   Settings settings = patient_settings();
   settings.strangers.half_open = places;
-  auto made = Device::create(settings);
-  ASSERT_TRUE(made.ok()) << made.error();
-  right_ = std::move(*made);
+  ASSERT_NO_FATAL_FAILURE(make_right(settings));
   RawEnd target(*right_);
   const sys::Descriptor other = knock(target, 3);
   ASSERT_TRUE(other.valid());
@@ -353,11 +346,9 @@ TEST_F(Strangers, WhoAreSilentTakeAShareOfTheDescriptors) {
   constexpr std::size_t of_each = share / 4;
   const DescriptorLimit descriptor_limit(limit);
   if (!descriptor_limit.possible()) GTEST_SKIP() << "the hard limit of descriptors is too low";
-  auto made = Device::create(patient_settings());
-  ASSERT_TRUE(made.ok()) << made.error();
-  right_ = std::move(*made);
+  ASSERT_NO_FATAL_FAILURE(make_right(patient_settings()));
   RawEnd target(*right_);
-  const std::size_t before = descriptors();
+  const std::size_t before = test::own_descriptors();
   std::vector<sys::Descriptor> clients;
   for (std::uint32_t host = 2; host < 2 + addresses; ++host) {
     for (std::size_t i = 0; i < of_each; ++i) {
@@ -367,7 +358,7 @@ TEST_F(Strangers, WhoAreSilentTakeAShareOfTheDescriptors) {
   }
   // Then all of them were accepted.
   await_at_least(right_->refusals().evicted, clients.size() - share);
-  const auto held = [&] { return descriptors() - clients.size() - before; };
+  const auto held = [&] { return test::own_descriptors() - clients.size() - before; };
   await([&] { return held() <= share; });
   EXPECT_EQ(right_->refusals().out_of_descriptors, 0U);
 }

@@ -35,8 +35,8 @@ def _need_no_crash(side, moment):
     code = side.process.returncode
     number = -code if code < 0 else code - 128
     own = number == signal.SIGSEGV and _PERFTEST_GOES_ON in side.output
-    need(own or number not in _FAULTS, f"{side.name}, server killed {moment}: ended with "
-                                f"{harness.ending(code)}")
+    need(own or number not in _FAULTS,
+         f"{side.name}, server killed {moment}: ended with {harness.ending(code)}")
     found = _CORRUPTION.search(side.output)
     need(not found, f"{side.name}, server killed {moment}: {found and found[0]}")
 

@@ -8,7 +8,6 @@
 //
 // With COUNT it prints "reached" after that many completed requests, as a signal to kill it.
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
@@ -16,12 +15,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <string>
 
 #include "interop/endpoint.h"
+#include "support/own_figures.h"
 
 namespace {
 
@@ -30,6 +29,7 @@ using interop::fail;
 using interop::must;
 using interop::now_ns;
 using interop::Region;
+using weft::test::own_descriptors;
 
 constexpr std::size_t kMemory = 4 << 20;
 constexpr std::size_t kMessage = 8192;
@@ -48,30 +48,6 @@ enum Kind : std::uint64_t {
   read_kind = 0x400
 };
 constexpr std::uint64_t kKindMask = 0xf00;
-
-int entries(const char* directory) {
-  DIR* open = must(::opendir(directory), directory);
-  int count = 0;
-  while (const dirent* entry = ::readdir(open)) count += entry->d_name[0] != '.';
-  ::closedir(open);
-  return count;
-}
-
-int descriptors() {
-  return entries("/proc/self/fd") - 1;  // the directory itself is open during the count
-}
-
-int threads() {
-  return entries("/proc/self/task");
-}
-
-long resident_kb() {
-  std::ifstream file("/proc/self/statm");
-  long size = 0;
-  long resident = 0;
-  file >> size >> resident;
-  return resident * (::sysconf(_SC_PAGESIZE) / 1024);
-}
 
 class Session {
  public:
@@ -141,10 +117,10 @@ class Session {
   void say() const {
     std::printf(
         "ended event=%s at=%lld flushed_at=%lld posted=%ld completed=%ld worked=%ld flushed=%ld "
-        "broken=%ld strange=%d fds=%d threads=%d rss_kb=%ld\n",
+        "broken=%ld strange=%d fds=%zu threads=%zu rss_kb=%ld\n",
         rdma_event_str(event_), static_cast<long long>(ended_ns_),
         static_cast<long long>(flushed_ns_), posted_, completed_, worked_, flushed_, broken_,
-        strange_, descriptors(), threads(), resident_kb());
+        strange_, own_descriptors(), weft::test::own_threads(), weft::test::own_resident_kb());
   }
 
  private:
@@ -227,10 +203,10 @@ class Session {
 };
 
 // Lingering sockets are closed within a second; returns the number of open descriptors.
-int await_descriptors(int limit) {
+std::size_t await_descriptors(std::size_t limit) {
   const std::int64_t deadline = now_ns() + 2'000'000'000;
-  while (descriptors() > limit && now_ns() < deadline) ::usleep(2000);
-  return descriptors();
+  while (own_descriptors() > limit && now_ns() < deadline) ::usleep(2000);
+  return own_descriptors();
 }
 
 class Program {
@@ -242,7 +218,7 @@ class Program {
   void listen(const char* host, const char* port, long tell_at) {
     tell_at_ = tell_at;
     listener_ = interop::listen(channel_, host, port);
-    descriptors_ = descriptors();
+    descriptors_ = own_descriptors();
     while (true) turn();
   }
 
@@ -262,7 +238,7 @@ class Program {
     must(::fcntl(channel_->fd, F_SETFL, 0) == -1, "fcntl");
     rdma_cm_id* id = interop::resolve(channel_, host, port);
     must(::fcntl(channel_->fd, F_SETFL, O_NONBLOCK) == -1, "fcntl");
-    if (descriptors_ == 0) descriptors_ = descriptors();  // the device is open now
+    if (descriptors_ == 0) descriptors_ = own_descriptors();  // the device is open now
     auto session = std::make_unique<Session>(id, true, tell_at);
     const Region shared = session->shared();
     sessions_[id] = std::move(session);
@@ -343,7 +319,7 @@ class Program {
       // Nobody but this session is served during the wait, so there must not be anybody else. A
       // peer that died while it connected is followed by the next one at once.
       if (session.was_established() && sessions_.size() == 1) {
-        const int left = await_descriptors(descriptors_);
+        const std::size_t left = await_descriptors(descriptors_);
         if (!seen_one_) descriptors_ = left;  // includes what the first connection opens for all
         seen_one_ = true;
       }
@@ -358,7 +334,7 @@ class Program {
   std::map<rdma_cm_id*, std::unique_ptr<Session>> sessions_;
   std::map<rdma_cm_id*, Region> announced_;
   long tell_at_ = -1;
-  int descriptors_ = 0;
+  std::size_t descriptors_ = 0;
   bool seen_one_ = false;
 };
 
