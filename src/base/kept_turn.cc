@@ -3,20 +3,20 @@
 namespace weft {
 namespace {
 
-thread_local constinit int kept = 0;
+thread_local constinit int turns_kept = 0;
 
 }  // namespace
 
 KeptTurn::KeptTurn() {
-  ++kept;
+  ++turns_kept;
 }
 
 KeptTurn::~KeptTurn() {
-  --kept;
+  --turns_kept;
 }
 
 bool KeptTurn::is_kept() {
-  return kept > 0;
+  return turns_kept > 0;
 }
 
 }  // namespace weft

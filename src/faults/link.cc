@@ -19,7 +19,7 @@ constexpr std::uint64_t retransmission_ns = 200'000'000;
 // Longer ones would only stop a program. The product with a number of bytes stays within 64 bits.
 constexpr std::uint64_t longest_ns = 60'000'000'000;
 
-constexpr std::array names{
+constexpr std::array all_link_names{
     LinkName{"latency=DURATION",
              "The time in each direction, up to 60s: an answer comes after twice this time."},
     LinkName{"jitter=DURATION",
@@ -109,7 +109,7 @@ std::optional<Mistake> apply(const Assignment& given, Link& link) {
 }  // namespace
 
 std::span<const LinkName> link_names() {
-  return names;
+  return all_link_names;
 }
 
 Result<Link, std::string> parse_link(std::string_view text) {

@@ -8,6 +8,7 @@
 #include <new>
 #include <utility>
 
+#include "base/kernel_clock.h"
 #include "base/simulated_kernel.h"
 #include "device/completion/unannounced.h"
 #include "device/context.h"
@@ -16,14 +17,6 @@
 
 namespace weft::device {
 namespace {
-
-// libc's function is a plain read of memory (vdso) for these clocks, no system call.
-std::uint64_t read_clock(clockid_t clock) {
-  timespec now{};
-  clock_gettime(clock, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
-         static_cast<std::uint64_t>(now.tv_nsec);
-}
 
 // Most queues never have many completions at a time, so the ring begins small and doubles by need.
 constexpr std::size_t first_places = 2;
@@ -66,7 +59,8 @@ template <typename Note>
 CompletionStamp CompletionStamp::now() {
   if (SimulatedKernel* kernel = SimulatedKernel::current()) [[unlikely]]
     return {.raw_ns = kernel->now_ns(), .wallclock_ns = kernel->now_ns()};
-  return {.raw_ns = read_clock(CLOCK_MONOTONIC), .wallclock_ns = read_clock(CLOCK_REALTIME)};
+  return {.raw_ns = kernel_clock_ns(CLOCK_MONOTONIC),
+          .wallclock_ns = kernel_clock_ns(CLOCK_REALTIME)};
 }
 
 // A negative number of a caller is a large one here, which no adapter has.

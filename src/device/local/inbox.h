@@ -71,6 +71,7 @@ inline constexpr std::size_t first_payload_bytes = Slot::bytes - sizeof(MessageH
 // to receives of many pieces. It is followed by `pieces` pairs of address and length, in the
 // initiator's address space, whose local rights the initiator has checked.
 struct AccessRequest {
+  static constexpr std::size_t most_pieces = 64;
   std::uint64_t number = 0;  // from 1: see Inbox::withdrawn
   iwarp::Operation operation = iwarp::Operation::write;
   std::uint8_t flags = 0;

@@ -16,9 +16,6 @@ using iwarp::Operation;
 using iwarp::Status;
 using iwarp::WorkRequest;
 
-// As many as a responder takes: see LocalResponder::take_request().
-constexpr std::size_t most_pieces = 64;
-
 }  // namespace
 
 // --- Sends that the peer matches -----------------------------------------------------------------
@@ -135,7 +132,7 @@ bool LocalRequester::stalls() {
 LocalRequester::Outcome LocalRequester::request_access(const WorkRequest& work) {
   if (work.inline_data && !stored_) return Outcome::blocked;
   // Not reached with the limits of this device; a check is cheaper than a wrong message.
-  if (local_.size() > most_pieces) {
+  if (local_.size() > inbox::AccessRequest::most_pieces) {
     return fail(work, Status::local_operation, {EndReason::local_error, inbox::End::closed});
   }
   if (!push_request(work, 0)) return Outcome::blocked;
@@ -146,7 +143,7 @@ LocalRequester::Outcome LocalRequester::request_access(const WorkRequest& work) 
 
 // False: there is no room.
 bool LocalRequester::push_request(const WorkRequest& work, std::uint8_t flags) {
-  std::array<inbox::Piece, most_pieces> pieces;
+  std::array<inbox::Piece, inbox::AccessRequest::most_pieces> pieces;
   inbox::AccessRequest request{.number = requests_ + 1,
                                .operation = work.operation,
                                .flags = static_cast<std::uint8_t>(flags_of(work) | flags),

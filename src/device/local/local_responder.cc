@@ -17,8 +17,6 @@ using iwarp::Fault;
 using iwarp::Operation;
 using iwarp::Status;
 
-// As many as a requester sends: see LocalRequester::request_access().
-constexpr std::size_t most_pieces = 64;
 // See LocalResponder::look_for_waiting_peer().
 constexpr std::uint64_t slots_between_looks = inbox::slots / 2;
 
@@ -289,7 +287,7 @@ bool LocalResponder::take_request(const inbox::MessageHeader& header) {
   const std::size_t bytes = header.slots * inbox::Slot::bytes - sizeof header;
   if (bytes < sizeof request) return broken();
   (void)connection_.reader().copy(0, std::as_writable_bytes(std::span(&request, 1)));
-  std::array<inbox::Piece, most_pieces> pieces;
+  std::array<inbox::Piece, inbox::AccessRequest::most_pieces> pieces;
   const std::size_t piece_bytes = request.pieces * sizeof(inbox::Piece);
   if (request.pieces > pieces.size() || bytes < sizeof request + piece_bytes ||
       request.operation > Operation::atomic_write ||

@@ -1,11 +1,10 @@
 #include "device/tap/capture_comment.h"
 
-#include <time.h>
-
 #include <array>
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/kernel_clock.h"
 #include "device/tap/capture_writer.h"
 #include "wire/ethernet.h"
 #include "wire/pcapng.h"
@@ -16,13 +15,6 @@ namespace {
 constexpr std::size_t most_bytes = 1024;
 constexpr wire::EtherType local_experiment{0x88B5};
 
-std::uint64_t realtime_ns() {
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
-         static_cast<std::uint64_t>(now.tv_nsec);
-}
-
 }  // namespace
 
 void write_comment(CaptureFile& file, std::string_view text) {
@@ -30,7 +22,7 @@ void write_comment(CaptureFile& file, std::string_view text) {
   if (!writer.writable()) return writer.count_lost(1);
   text = text.substr(0, most_bytes);
   wire::PcapngPacket block;
-  block.timestamp = realtime_ns();
+  block.timestamp = kernel_clock_ns(CLOCK_REALTIME);
   block.captured_bytes =
       static_cast<std::uint32_t>(wire::EthernetHeader::header_bytes + text.size());
   block.original_bytes = block.captured_bytes;

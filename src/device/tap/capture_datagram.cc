@@ -1,10 +1,9 @@
 #include "device/tap/capture_datagram.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <array>
 
+#include "base/kernel_clock.h"
 #include "device/addresses.h"
 #include "device/tap/capture_frame.h"
 #include "device/tap/capture_writer.h"
@@ -18,13 +17,6 @@ namespace {
 constexpr std::size_t max_head_bytes =
     wire::PcapngPacket::head_bytes + wire::EthernetHeader::header_bytes +
     wire::Ipv6Header::header_bytes + wire::UdpHeader::header_bytes;
-
-std::uint64_t realtime_ns() {
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
-         static_cast<std::uint64_t>(now.tv_nsec);
-}
 
 // The MAC address of an endpoint; groups have one by RFC 1112 §6.4 and RFC 2464 §7.
 wire::MacAddress mac_of(const sockaddr_storage& address) {
@@ -80,7 +72,7 @@ void DatagramTap::write(const DatagramRoute& route, Bytes packet, std::uint32_t 
   store_checksum(shown, head.last(wire::UdpHeader::header_bytes), packet, icrc_bytes);
 
   wire::PcapngPacket block;
-  block.timestamp = realtime_ns();
+  block.timestamp = kernel_clock_ns(CLOCK_REALTIME);
   block.captured_bytes =
       static_cast<std::uint32_t>(head.size() - link_at + packet.size() + icrc_bytes.size());
   block.original_bytes = block.captured_bytes;

@@ -1,10 +1,11 @@
 #include "device/tap/capture_frame.h"
 
 #include <netinet/in.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cstring>
+
+#include "base/kernel_clock.h"
 
 namespace weft::device {
 
@@ -19,13 +20,6 @@ constexpr wire::Ipv6Address mapped_prefix{
 
 Bytes bytes_of(const iovec& vector) {
   return {static_cast<const std::byte*>(vector.iov_base), vector.iov_len};
-}
-
-std::uint64_t realtime_ns() {
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
-         static_cast<std::uint64_t>(now.tv_nsec);
 }
 
 // Both ends have the socket's family. If they ever differed, IPv6 with a mapped address would still
@@ -105,7 +99,7 @@ void CaptureBatch::restart(std::size_t packets) {
   frames_.clear();
   frames_.reserve(packets);
   vectors_.clear();
-  now_ns_ = realtime_ns();
+  now_ns_ = kernel_clock_ns(CLOCK_REALTIME);
 }
 
 void CaptureBatch::begin() {

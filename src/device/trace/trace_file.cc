@@ -19,6 +19,7 @@
 #include "base/fault_handler.h"
 #include "base/fork_mark.h"
 #include "base/guarded_memory.h"
+#include "base/kernel_clock.h"
 #include "base/own_descriptors.h"
 #include "base/system_call.h"
 #include "base/utf8.h"
@@ -36,13 +37,6 @@ constexpr std::string_view ending = "\n]}";
 constexpr std::string_view continuation = " ,\n";
 // Room in the header for the number of events that were dropped.
 constexpr int dropped_digits = 20;
-
-std::uint64_t clock_ns(clockid_t clock) {
-  timespec now{};
-  clock_gettime(clock, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
-         static_cast<std::uint64_t>(now.tv_nsec);
-}
 
 std::string first_line(const char* path) {
   std::string line;
@@ -153,7 +147,7 @@ TraceFile::~TraceFile() {
 }
 
 std::uint64_t TraceFile::now_ns() {
-  return clock_ns(CLOCK_MONOTONIC);
+  return kernel_clock_ns(CLOCK_MONOTONIC);
 }
 
 // The two clocks and the identity of the running kernel relate the times of several files.
@@ -163,7 +157,7 @@ void TraceFile::write_header() {
       R"({{"displayTimeUnit":"ns","otherData":{{"weft_trace":1,"pid":{},"host":"{}","boot":"{}",)"
       R"("program":"{}","monotonic_ns":{},"realtime_ns":{},"dropped":)",
       getpid(), json_text(host_name()), json_text(first_line("/proc/sys/kernel/random/boot_id")),
-      json_text(program), clock_ns(CLOCK_MONOTONIC), clock_ns(CLOCK_REALTIME));
+      json_text(program), kernel_clock_ns(CLOCK_MONOTONIC), kernel_clock_ns(CLOCK_REALTIME));
   dropped_at_ = text.size();
   text += fmt::format("{:>{}}", 0, dropped_digits);
   text += fmt::format(R"(}},"traceEvents":[{}{{"ph":"M","name":"process_name","pid":{},)"
