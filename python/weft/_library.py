@@ -125,6 +125,7 @@ _TYPES = {"h": c_void_p, "H": POINTER(c_void_p), "p": c_void_p, "P": c_void_p, "
 _FUNCTIONS = {
     "version": "s", "status_text": "sI",
     "connection_prepare": "iHswPi", "connection_listen": "iHswPi", "connection_next": "ihHi",
+    "connection_accept": "ihHsni",
     "connection_establish": "ihsni", "connection_reject": "ihsn",
     "connection_peer_private_data": "phN", "connection_local_address": "ihsn",
     "connection_peer_address": "ihsn", "connection_listener_port": "wh",

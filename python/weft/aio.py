@@ -903,8 +903,13 @@ class ConnectionListener:
             return None
 
     async def accept(self, private_data: bytes = b"") -> Connection:
-        """Waits for the next peer, accepts it, and waits until the connection is established."""
-        return await (await self.next()).establish(private_data)
+        """Accepts peers until one of them is connected. One that is silent after its request keeps
+        no other one waiting."""
+        while True:
+            try:
+                return Connection(self._listener.accept(private_data, 0))
+            except Elapsed:
+                await self._readiness.wait()
 
     def __aiter__(self) -> AsyncIterator[Connection]:
         return _as_established(self._take, self._readiness.wait, Connection.establish)

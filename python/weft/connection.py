@@ -585,7 +585,8 @@ class Listener:
         return int(c.connection_listener_port(self._handle))
 
     def fileno(self) -> int:
-        """A descriptor for poll(2), readable while a peer may be waiting."""
+        """A descriptor for poll(2), readable while a peer may be waiting: then call `next` or
+        `accept` with timeout 0."""
         return check(c.connection_listener_fd(self._handle))
 
     def next(self, timeout: Optional[float] = None) -> Connection:
@@ -600,13 +601,17 @@ class Listener:
         return connection
 
     def accept(self, private_data: bytes = b"", timeout: Optional[float] = None) -> Connection:
-        """Waits for the next peer and accepts it."""
-        connection = self.next(timeout)
-        try:
-            connection.establish(private_data)
-        except Error:
-            connection.close()
-            raise
+        """Accepts peers until one of them is connected. One that is silent after its request keeps
+        no other one waiting."""
+        connection = Connection()
+        result = _library.retried(
+            lambda ms: c.connection_accept(self._handle, connection._handle.out(), private_data,
+                                           len(private_data), ms),
+            timeout, errno.EAGAIN)
+        if result == -errno.EAGAIN:
+            raise timeout_error("no peer has connected until the timeout")
+        check(result)
+        connection._established = True
         return connection
 
     def close(self) -> None:

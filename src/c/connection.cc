@@ -131,6 +131,21 @@ int weft_connection_next(weft_connection_listener* listener, weft_connection** c
   });
 }
 
+int weft_connection_accept(weft_connection_listener* listener, weft_connection** connection,
+                           const void* private_data, size_t private_data_bytes, int timeout_ms) {
+  return guarded([&] {
+    const Greeting greeting{.private_data = bytes_of(private_data, private_data_bytes)};
+    try {
+      *connection =
+          new weft_connection{listener->listener.accept(deadline_of(timeout_ms), greeting)};
+    } catch (const Error& error) {
+      if (error.error_number() != ETIMEDOUT) throw;
+      return fail(EAGAIN, "no peer has connected until the timeout");
+    }
+    return 0;
+  });
+}
+
 int weft_connection_establish(weft_connection* connection, const void* private_data,
                               size_t private_data_bytes, int timeout_ms) {
   return guarded([&] {

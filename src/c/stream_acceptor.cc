@@ -24,23 +24,15 @@ bool is_shortage(int error) {
 StreamAcceptor::StreamAcceptor(stream::Listener listener, std::vector<std::byte> private_data)
     : listener_(std::move(listener)), private_data_(std::move(private_data)) {
   if (!ready_.valid()) throw Error(-ready_.get(), "no descriptor is left for a listener");
-  const int result = ready_.add(listener_.fd(), EPOLLIN, 0);
-  if (result < 0) throw Error(-result, "the descriptor of a listener cannot be watched");
-}
-
-// A stream that is only destroyed waits until its peer has confirmed the end, which one that is
-// silent does not do.
-StreamAcceptor::~StreamAcceptor() {
-  for (const auto& stream : connecting_) stream->abort();
+  watch_what_is_needed();
 }
 
 void StreamAcceptor::take_requests() {
-  while (auto request = listener_.next(Deadline::now())) {
+  while (connecting_.has_room()) {
+    auto request = listener_.next(Deadline::now());
+    if (!request) return;
     try {
-      auto made = std::make_unique<Stream>(std::move(*request).accept(private_data_));
-      const int result = ready_.add(made->fd(), EPOLLIN, 0);
-      if (result < 0) throw Error(-result, "the descriptor of a stream cannot be watched");
-      connecting_.push_back(std::move(made));
+      connecting_.add(std::move(*request).accept(private_data_));
     } catch (const Error& error) {
       // The request is rejected when it is destroyed. Either this peer has disconnected already,
       // and others may follow, or the next one would fail as well, which the program must know.
@@ -49,32 +41,28 @@ void StreamAcceptor::take_requests() {
   }
 }
 
-std::optional<Stream> StreamAcceptor::take_connected() {
-  for (std::size_t i = 0; i < connecting_.size();) {
-    bool connected = false;
-    try {
-      connected = connecting_[i]->await_connected(Deadline::now());
-      if (!connected) {
-        ++i;
-        continue;
-      }
-    } catch (const Error&) {
-      // The peer has disconnected again.
-    }
-    ready_.remove(connecting_[i]->fd());
-    const auto found = std::move(connecting_[i]);
-    connecting_.erase(connecting_.begin() + static_cast<std::ptrdiff_t>(i));
-    if (connected) return std::move(*found);
+// The requests are not watched while there is no room, so that no program looks again and again.
+void StreamAcceptor::watch_what_is_needed() {
+  const auto needed = connecting_.descriptors(listener_.fd());
+  if (needed == watched_) return;
+  for (const int fd : watched_.all()) ready_.remove(fd);
+  watched_ = {};
+  for (const int fd : needed.all()) {
+    const int result = ready_.add(fd, EPOLLIN, 0);
+    if (result < 0) throw Error(-result, "the descriptor of a listener cannot be watched");
   }
-  return std::nullopt;
+  watched_ = needed;
 }
 
 std::optional<Stream> StreamAcceptor::accept(const Deadline& deadline) {
   while (true) {
     {
       const std::lock_guard lock(mutex_);
-      take_requests();
-      if (auto found = take_connected()) return found;
+      auto found = connecting_.take();
+      if (!found) take_requests();
+      if (!found) found = connecting_.take();
+      watch_what_is_needed();
+      if (found) return found;
     }
     if (deadline.passed()) return std::nullopt;
     // Another thread may take what becomes ready: then this one waits again.

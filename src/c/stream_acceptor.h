@@ -2,12 +2,12 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
 
 #include "base/epoll_set.h"
+#include "stream/accept_queue.h"
 #include "weft/stream.hpp"
 
 namespace weft::c {
@@ -17,8 +17,6 @@ namespace weft::c {
 class StreamAcceptor {
  public:
   StreamAcceptor(stream::Listener listener, std::vector<std::byte> private_data);
-  // As close(2) does with connections that were not accepted, the streams are reset.
-  ~StreamAcceptor();
   StreamAcceptor(const StreamAcceptor&) = delete;
   StreamAcceptor& operator=(const StreamAcceptor&) = delete;
 
@@ -33,16 +31,16 @@ class StreamAcceptor {
   [[nodiscard]] const std::vector<std::byte>& private_data() const { return private_data_; }
 
  private:
-  // Accepts all peers that have asked to connect.
+  // Accepts the peers that have asked to connect, as far as there is room.
   void take_requests();
-  // The first stream that is connected. Streams whose peers have disconnected are destroyed.
-  std::optional<stream::Stream> take_connected();
+  void watch_what_is_needed();
 
   stream::Listener listener_;
   std::vector<std::byte> private_data_;
-  EpollSet ready_;  // the descriptors of the listener and of the streams in `connecting_`
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<stream::Stream>> connecting_;
+  stream::detail::AcceptQueue connecting_;
+  std::mutex mutex_;  // guards what follows
+  EpollSet ready_;
+  verbs::detail::Descriptors watched_;  // in `ready_`
 };
 
 }  // namespace weft::c

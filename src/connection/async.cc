@@ -93,12 +93,11 @@ Task<std::optional<Request>> Async::Parts::next(Executor& executor, Listener& li
 
 Task<Connection> Async::Parts::accept(Executor& executor, Listener& listener, Deadline deadline,
                                       Greeting greeting, std::stop_token stop) {
-  auto request = co_await next(executor, listener, deadline, stop);
-  if (!request) {
-    throw Error(stop.stop_requested() ? ECANCELED : ETIMEDOUT,
-                fmt::format("no connection request has arrived on port {}", listener.port()));
-  }
-  co_return co_await finish(executor, std::move(*request), greeting, false, deadline, stop);
+  Suspension suspension(executor, deadline, std::move(stop));
+  Listener::AcceptCondition connected(*listener.state_, greeting);
+  const Woken woken = co_await until(suspension, connected);
+  check_accepted(listener, woken);
+  co_return connected.take();
 }
 
 // --- Requests ------------------------------------------------------------------------------------

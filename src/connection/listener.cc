@@ -3,6 +3,7 @@
 #include "connection/address_resolution.h"
 #include "connection/core_waits.h"
 #include "connection/listener_state.h"
+#include "verbs/lost_peer.h"
 
 namespace weft::connection {
 
@@ -17,7 +18,7 @@ std::uint16_t Listener::port() const {
 }
 
 int Listener::fd() const {
-  return state_->events.fd();
+  return state_->accepted.fd();
 }
 
 const verbs::Id& Listener::id() const {
@@ -54,14 +55,41 @@ std::optional<Request> Listener::next(Deadline deadline, std::stop_token stop) {
   return condition.take();
 }
 
-// One deadline covers the wait for the request and the acceptance.
-Connection Listener::accept(Deadline deadline, const Greeting& greeting, std::stop_token stop) {
-  auto request = next(deadline, stop);
-  if (!request) {
-    throw Error(stop.stop_requested() ? ECANCELED : ETIMEDOUT,
-                fmt::format("no connection request has arrived on port {}", port()));
+// Requests wait in the listener's backlog while there is no room. Peers that disconnect before they
+// are connected are skipped.
+void Listener::AcceptCondition::answer_requests() {
+  NextCondition request(state_);
+  while (state_.accepted.has_room() && request.holds()) {
+    auto core = request.take()->take();
+    try {
+      core->begin_accepting(greeting_);
+    } catch (const Error& error) {
+      if (!verbs::detail::is_lost_peer(error.error_number())) throw;
+      continue;
+    }
+    state_.accepted.add(std::move(core));
   }
-  return std::move(*request).accept(greeting, deadline, std::move(stop));
+}
+
+bool Listener::AcceptCondition::holds() {
+  found_ = state_.accepted.take();
+  if (found_) return true;
+  answer_requests();
+  found_ = state_.accepted.take();
+  return found_ != nullptr;
+}
+
+void check_accepted(const Listener& listener, detail::Woken woken) {
+  if (woken == detail::Woken::ready) return;
+  throw Error(woken == detail::Woken::stopped ? ECANCELED : ETIMEDOUT,
+              fmt::format("no peer has connected to port {}", listener.port()));
+}
+
+Connection Listener::accept(Deadline deadline, const Greeting& greeting, std::stop_token stop) {
+  AcceptCondition connected(*state_, greeting);
+  detail::Waiter waiter(deadline, std::move(stop));
+  check_accepted(*this, waiter.until(connected));
+  return connected.take();
 }
 
 // --- Request -------------------------------------------------------------------------------------

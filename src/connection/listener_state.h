@@ -1,8 +1,10 @@
-// The state of a listener, and the condition to wait for its next request.
+// The state of a listener, and the conditions to wait for its next request and connection.
 #pragma once
 
+#include <memory>
 #include <optional>
 
+#include "connection/accept_queue.h"
 #include "connection/conditions.h"
 #include "connection/core.h"
 #include "weft/connection/listener.hpp"
@@ -23,6 +25,7 @@ struct Listener::State {
   std::optional<verbs::ProtectionDomain> domain;
   verbs::EventChannel events;
   verbs::Id id;
+  detail::AcceptQueue accepted{events.fd()};
 };
 
 struct Listener::NextCondition : detail::Condition {
@@ -36,5 +39,24 @@ struct Listener::NextCondition : detail::Condition {
   State& state_;
   std::optional<Request> found_;
 };
+
+// Accepts all peers that have asked to connect, until one of them is connected.
+struct Listener::AcceptCondition : detail::Condition {
+  AcceptCondition(State& state, const Greeting& greeting) : state_(state), greeting_(greeting) {}
+
+  [[nodiscard]] bool holds() override;
+  [[nodiscard]] detail::Descriptors descriptors() const override { return {state_.accepted.fd()}; }
+  [[nodiscard]] Connection take() { return Connection(std::move(found_)); }
+
+ private:
+  void answer_requests();
+
+  State& state_;
+  const Greeting& greeting_;
+  std::unique_ptr<detail::Core> found_;
+};
+
+// Throws Error where a wait for a connection did not end with one.
+void check_accepted(const Listener& listener, detail::Woken woken);
 
 }  // namespace weft::connection

@@ -9,6 +9,7 @@
 #include "stream/endpoint.h"
 #include "stream/listener_core.h"
 #include "stream/private_data.h"
+#include "verbs/lost_peer.h"
 
 namespace weft::stream {
 namespace detail {
@@ -104,10 +105,7 @@ std::optional<Stream> accept_unless_lost(Request request, std::span<const std::b
   try {
     return std::move(request).accept(private_data);
   } catch (const Error& error) {
-    const int reason = error.error_number();
-    const bool lost = reason == ECONNRESET || reason == ECONNABORTED || reason == ENOTCONN ||
-                      reason == EPIPE || reason == ETIMEDOUT;
-    if (!lost) throw;
+    if (!verbs::detail::is_lost_peer(error.error_number())) throw;
     return std::nullopt;
   }
 }

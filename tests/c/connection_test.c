@@ -516,6 +516,32 @@ static void connections_share_a_domain(void) {
   end(&first);
 }
 
+/* The descriptor shows what accepting waits for, and a call with a short timeout loses no peer. */
+static void a_peer_is_accepted_in_one_call(void) {
+  struct sides sides = {0};
+  struct pollfd entry;
+  int result;
+  CHECK_IS(weft_connection_listen(&sides.listener, "127.0.0.1", 0, NULL, 0), 0);
+  CHECK_IS(weft_connection_accept(sides.listener, &sides.passive, NULL, 0, 0), -EAGAIN);
+  CHECK_IS(weft_connection_start_connecting(&sides.active, "127.0.0.1",
+                                            weft_connection_listener_port(sides.listener), NULL,
+                                            "ask", 3),
+           0);
+  entry.fd = weft_connection_listener_fd(sides.listener);
+  entry.events = POLLIN;
+  do {
+    /* The active side moves in its own calls. */
+    result = weft_connection_await_established(sides.active, 0);
+    CHECK(result == 0 || result == -EAGAIN);
+    if (poll(&entry, 1, 1) == 0) continue;
+    result = weft_connection_accept(sides.listener, &sides.passive, "answer", 6, 0);
+    CHECK(result == 0 || result == -EAGAIN);
+  } while (sides.passive == NULL);
+  CHECK_IS(weft_connection_await_established(sides.active, PATIENCE_MS), 0);
+  CHECK_IS(weft_connection_establish(sides.passive, NULL, 0, PATIENCE_MS), -EISCONN);
+  end(&sides);
+}
+
 int main(void) {
   a_send_lands_in_a_receive();
   advertised_memory_is_written_and_read();
@@ -528,6 +554,7 @@ int main(void) {
   memory_that_becomes_free_is_replaced_by_the_next_request();
   immediates_and_atomics_keep_their_buffers();
   establishing_without_waiting();
+  a_peer_is_accepted_in_one_call();
   an_attempt_fails_or_is_abandoned();
   connections_share_a_domain();
   return 0;

@@ -1,8 +1,11 @@
 """Connections from Python: buffers, requests, outcomes, errors."""
 
+import concurrent.futures
 import gc
 import errno
 import select
+import socket
+import struct
 import sys
 import threading
 import unittest
@@ -39,6 +42,17 @@ def pair(options=Options(), prepare=lambda passive: None, **more):
         if failures:
             raise failures[0]
     return found[0], passive
+
+
+def silent_peer(port):
+    """A client of TCP that asks for a connection which the first FPDU establishes (RFC 6581), and
+    sends none."""
+    peer = socket.create_connection(("127.0.0.1", port), SECONDS)
+    crc, enhanced, revision = 0x40, 0x10, 2
+    peer_to_peer, rtr_write, depth = 0x8000, 0x8000, 8
+    peer.sendall(b"MPA ID Req Frame" + struct.pack(">BBHHH", crc | enhanced, revision, 4,
+                                                   peer_to_peer | depth, rtr_write | depth))
+    return peer
 
 
 class Requests(unittest.TestCase):
@@ -296,6 +310,15 @@ class Establishing(unittest.TestCase):
         with Listener("127.0.0.1") as listener:
             with self.assertRaises(weft.Timeout):
                 listener.next(0)
+
+    def test_a_silent_peer_keeps_no_other_one_waiting(self):
+        with Listener("127.0.0.1") as listener:
+            with silent_peer(listener.port):
+                with concurrent.futures.ThreadPoolExecutor() as pool:
+                    dialled = pool.submit(connect, "127.0.0.1", listener.port, timeout=SECONDS,
+                                          private_data=b"hello")
+                    with listener.accept(b"welcome", SECONDS), dialled.result(SECONDS) as active:
+                        self.assertEqual(active.peer_private_data[:7], b"welcome")
 
     def test_a_receive_is_posted_before_the_connection_is_established(self):
         room = bytearray(5)

@@ -1,5 +1,4 @@
 // Accepting, while peers are silent after their request.
-#include <arpa/inet.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -7,17 +6,17 @@
 #include <future>
 #include <vector>
 
-#include "base/descriptor.h"
 #include "stream/accept_queue.h"
 #include "stream/greeting_wire.h"
 #include "stream/sides.h"
 #include "support/device.h"
-#include "wire/mpa.h"
+#include "support/silent_peer.h"
 
 namespace weft::stream {
 namespace {
 
-// A client of TCP that requests a stream, and says nothing more.
+using test::was_accepted;
+
 Descriptor silent_peer(const Listener& listener) {
   detail::StreamGreeting greeting;
   greeting.receives = 4;
@@ -25,41 +24,7 @@ Descriptor silent_peer(const Listener& listener) {
   greeting.ring_bytes = 1000;
   greeting.variants = detail::variant_immediate | detail::variant_write_and_send;
   greeting.part_log2 = 31;
-  const auto words = greeting.to_bytes();
-  // RFC 6581: the connection is established by the first FPDU, which never comes.
-  const wire::MpaEnhanced enhanced{.peer_to_peer = true, .rtr_write = true, .ird = 8, .ord = 8};
-  const wire::MpaFrame frame{.crc = true,
-                             .enhanced = true,
-                             .revision = 2,
-                             .private_data_bytes = static_cast<std::uint16_t>(
-                                 wire::MpaEnhanced::header_bytes + words.size())};
-  std::vector<std::byte> request(wire::MpaFrame::header_bytes + wire::MpaEnhanced::header_bytes);
-  frame.emit(request);
-  enhanced.emit(std::span(request).subspan(wire::MpaFrame::header_bytes));
-  request.insert(request.end(), words.begin(), words.end());
-  Descriptor peer(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(listener.port());
-  EXPECT_EQ(inet_pton(AF_INET, test::host().c_str(), &to.sin_addr), 1);
-  EXPECT_EQ(connect(peer.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
-  EXPECT_EQ(send(peer.get(), request.data(), request.size(), 0),
-            static_cast<ssize_t>(request.size()));
-  return peer;
-}
-
-// Reads the reply to the request. Returns whether it was accepted.
-bool was_accepted(const Descriptor& peer) {
-  const auto receive = [&](std::span<std::byte> into) {
-    return recv(peer.get(), into.data(), into.size(), MSG_WAITALL) ==
-           static_cast<ssize_t>(into.size());
-  };
-  std::array<std::byte, wire::MpaFrame::header_bytes> reply{};
-  if (!receive(reply)) return false;
-  const auto frame = wire::MpaFrame::parse(reply);
-  if (!frame.ok() || frame->reject) return false;
-  std::vector<std::byte> private_data(frame->private_data_bytes);
-  return receive(private_data);
+  return test::silent_peer(listener.port(), greeting.to_bytes());
 }
 
 class Accepting : public testing::Test {

@@ -119,6 +119,13 @@ WEFT_C_API int weft_connection_listen(weft_connection_listener** listener, const
  * the caller, who establishes, rejects or frees it; it does not need the listener any more. */
 WEFT_C_API int weft_connection_next(weft_connection_listener* listener,
                                     weft_connection** connection, int timeout_ms);
+/* Accepts peers, with this private data, until one of them is connected: -EAGAIN at the timeout. A
+ * peer that is silent after its request keeps no other one waiting, one that disconnects again is
+ * skipped, and one that is not connected at the timeout is kept for the next call. `*connection`
+ * belongs to the caller. */
+WEFT_C_API int weft_connection_accept(weft_connection_listener* listener,
+                                      weft_connection** connection, const void* private_data,
+                                      size_t private_data_bytes, int timeout_ms);
 /* Connects or accepts, whichever it has to be, and waits until the connection is established.
  * -ECONNREFUSED if the peer has rejected. After a failure the connection can only be freed, except
  * that -EISCONN, if it is established or being established already, changes nothing. */
@@ -162,7 +169,7 @@ WEFT_C_API int weft_connection_peer_address(weft_connection* connection, char* t
 /* The port that it listens on; the one that was chosen where 0 was asked for. */
 WEFT_C_API uint16_t weft_connection_listener_port(weft_connection_listener* listener);
 /* A descriptor for poll(2), readable while a peer may be waiting: then call weft_connection_next()
- * with timeout 0. It belongs to the listener. */
+ * or weft_connection_accept() with timeout 0. It belongs to the listener. */
 WEFT_C_API int weft_connection_listener_fd(weft_connection_listener* listener);
 /* Stops to listen, and rejects the peers that wait. Connections of the listener are not affected.
  */

@@ -96,6 +96,7 @@ class ConnectionEnd {
  private:
   friend class Async;
   friend class Attempt;
+  friend class Listener;
   weft::detail::Held<std::unique_ptr<detail::Core>,
                      "weft::connection::Connection, Prepared or Request">
       core_;
@@ -253,6 +254,7 @@ class Connection : public ConnectionEnd {
  private:
   friend class Async;
   friend class Attempt;
+  friend class Listener;
   friend class Prepared;
   friend class Request;
   explicit Connection(std::unique_ptr<detail::Core> core);

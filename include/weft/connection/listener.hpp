@@ -50,11 +50,14 @@ class Listener {
   [[nodiscard]] WEFT_API std::uint16_t port() const;
   // Waits for the next request. Returns nothing if the deadline has passed or a stop was requested.
   [[nodiscard]] WEFT_API std::optional<Request> next(Deadline deadline, std::stop_token stop = {});
-  // Accepts the next request, from any peer. Throws Error(ETIMEDOUT) or Error(ECANCELED).
+  // Accepts peers, with this greeting, until one of them is connected. One that is silent after its
+  // request keeps no other one waiting, and one that disconnects again is skipped. Up to 64 peers
+  // that have been accepted and are not connected yet are kept for the next call; beyond that, one
+  // that was silent for a second is given up. Throws Error(ETIMEDOUT) or Error(ECANCELED).
   [[nodiscard]] WEFT_API Connection accept(Deadline deadline, const Greeting& greeting = {},
                                            std::stop_token stop = {});
-  // A descriptor that is readable while a request may be waiting; then call next() with
-  // Deadline::now().
+  // A descriptor that is readable while a request may be waiting, or a peer that accept() has
+  // answered may be connected; then call next() or accept() with Deadline::now().
   [[nodiscard]] WEFT_API int fd() const;
   // The rdma_cm id that listens. Belongs to the listener.
   [[nodiscard]] WEFT_API const verbs::Id& id() const;
@@ -63,6 +66,7 @@ class Listener {
   friend class Async;
   struct State;
   struct NextCondition;
+  struct AcceptCondition;
   weft::detail::Held<std::unique_ptr<State>, "weft::connection::Listener"> state_;
 };
 
