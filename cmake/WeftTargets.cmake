@@ -1,4 +1,4 @@
-# weft_library(NAME SOURCES... [ALONE...] [DEPS...]): a static library of one layer; include root src/.
+# weft_library(NAME SOURCES... [ALONE...] [DEPS...]): one static library per layer; includes src/.
 # Instrumented code is compiled several sources at a time, which takes half of the time. Those of
 # ALONE are compiled one by one everywhere: their helpers have the same names as those of others, or
 # a program brings a definition of its own.
