@@ -115,7 +115,7 @@ cases.add("check.ib_write_bw.refused",
                 faults="REM_ACCESS_ERR at write nth=300"))
 # The client has more messages under way than the server has receives.
 cases.add("check.ib_send_bw.few_receives",
-          _case("ib_send_bw", "-F", "-n", 1000, "-r", 16, server=["too-few-receives"],
+          _case("ib_send_bw", "-F", "-n", 5000, "-s", 64, "-r", 16, server=["too-few-receives"],
                 client=["leak"]))
 cases.add("check.ib_send_bw.events", _case("ib_send_bw", "-F", "-e", "-n", 100))
 cases.add("check.ib_send_bw.both_ways", _case("ib_send_bw", "-F", "-b", "-n", 100))
