@@ -51,7 +51,7 @@ struct DeviceOptions {
   enum class Personality : std::uint8_t { roce, iwarp, ib };
   enum class Progress : std::uint8_t { automatic, thread, manual };
   enum class Gids : std::uint8_t { standard, one, all };
-  enum class SameHost : std::uint8_t { automatic, off, required };
+  enum class SameHost : std::uint8_t { automatic, off, required, staged };
   enum class Ptracer : std::uint8_t { peer, any, off };
 
   std::string address{};                        // WEFT_ADDR; empty: the addresses of this host

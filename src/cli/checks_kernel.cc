@@ -128,8 +128,9 @@ void check_sandbox(Findings& findings) {
     findings.push_back({"seccomp", Health::note,
                         "System calls of this process are filtered (seccomp), as in containers. "
                         "The embedded device needs only sockets, epoll, eventfd and threads; "
-                        "connections within a host leave TCP only where memfd_create, "
-                        "process_vm_readv and process_vm_writev are allowed.",
+                        "connections within a host leave TCP only where memfd_create is allowed, "
+                        "and copy payload once only where process_vm_readv and process_vm_writev "
+                        "are.",
                         ""});
   }
   const bool by_name = first_line("/proc/sys/kernel/yama/ptrace_scope") == "1";
@@ -144,7 +145,7 @@ void check_sandbox(Findings& findings) {
         {"process memory", Health::note,
          fmt::format("Processes may not read each other's memory here ({}).",
                      std::strerror(failed)),
-         "Nothing needs it: data between two processes of one host go through TCP then."});
+         "Nothing needs it: data between two processes of one host take two copies then."});
   } else {
     findings.push_back({"process memory", Health::good,
                         "Processes of one user may read each other's memory.", ""});

@@ -32,7 +32,7 @@ struct HelpOptions {
 void add_host_options(CLI::App& run, RunOptions& options) {
   run.add_option("--same-host", options.same_host,
                  "Connections between processes of one user on this host: auto (without TCP where "
-                 "that is possible), off or require (WEFT_SAME_HOST)")
+                 "that is possible), off, require or staged (WEFT_SAME_HOST)")
       ->type_name("MODE");
   run.add_option("--ptracer", options.ptracer,
                  "Processes of the user that may reach the memory of the program, where Yama asks "

@@ -62,7 +62,7 @@ struct Outcome {
   std::string done;   // the steps that succeeded, as text
   std::string wrong;  // why a step failed; empty if none has
   // As WEFT_VERBOSE prints them:
-  std::string carrier;  // "TCP, because ..."
+  std::string carrier;  // "TCP, because ..." or "same host, without TCP" and what follows
   std::string heap;     // "shared heap: ..." or "no shared heap, because ..."
 };
 
@@ -158,7 +158,8 @@ std::string first_line(const char* path) {
   return line;
 }
 
-// What to do about connections that stay on TCP because the kernel keeps processes apart.
+// What to do about connections whose payload takes two copies because the kernel keeps processes
+// apart.
 std::string remedy(const std::string& carrier) {
   // These words are a part of the sentence that the device prints.
   if (carrier.find("read each other's memory") == std::string::npos) return "";
@@ -175,13 +176,25 @@ std::string remedy(const std::string& carrier) {
 
 void report_carrier(const std::string& carrier, Findings& findings) {
   if (carrier.empty()) return;
-  const bool tcp = carrier.starts_with("TCP");
-  findings.push_back(
-      {"same host", tcp ? Health::note : Health::good,
-       tcp ? fmt::format("Connections between two processes of this user use {}.", carrier)
-           : "Connections between two processes of this user leave TCP: the processes copy between "
-             "themselves.",
-       tcp ? remedy(carrier) : ""});
+  const std::size_t reason = carrier.find("because ");
+  if (carrier.starts_with("TCP")) {
+    findings.push_back(
+        {"same host", Health::note,
+         fmt::format("Connections between two processes of this user use {}.", carrier), ""});
+  } else if (reason == std::string::npos) {
+    findings.push_back(
+        {"same host", Health::good,
+         "Connections between two processes of this user leave TCP: the processes copy between "
+         "themselves.",
+         ""});
+  } else {
+    findings.push_back(
+        {"same host", Health::note,
+         fmt::format("Connections between two processes of this user leave TCP, but what they "
+                     "write to each other's memory takes two copies, {}.",
+                     carrier.substr(reason)),
+         remedy(carrier)});
+  }
 }
 
 // `heap`: empty where connections cannot leave TCP, so that it would be of no use.

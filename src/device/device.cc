@@ -128,6 +128,7 @@ Device::Device(const Settings& settings, std::vector<LocalAddress> addresses,
       process_pairs_(*this),
       // After everything that its thread may call, and therefore destroyed before it.
       engine_(settings.progress, settings.link.active()),
+      peer_processes_(settings.same_host != SameHost::staged),
       next_number_(random_word() % queue_pair_numbers) {
   handle_.owner = this;
   ibv_device& device = handle_.device;

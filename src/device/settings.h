@@ -33,6 +33,7 @@ enum class SameHost : std::uint8_t {
   off,
   automatic,  // where it is possible; otherwise they stay on TCP
   required,   // connections that would stay on TCP fail
+  staged,     // as automatic, but as if the kernel let no process reach the memory of another one
 };
 
 // Which processes a process lets reach its memory, where Yama asks for that (local/ptracer.h).

@@ -73,8 +73,9 @@ bool read_progress(std::string_view value, Settings& settings) {
 
 bool read_same_host(std::string_view value, Settings& settings) {
   using enum device::SameHost;
-  return read_choice(value, settings.same_host,
-                     {{"auto", automatic}, {"off", off}, {"require", required}});
+  return read_choice(
+      value, settings.same_host,
+      {{"auto", automatic}, {"off", off}, {"require", required}, {"staged", staged}});
 }
 
 bool read_ptracer(std::string_view value, Settings& settings) {
@@ -278,10 +279,12 @@ constexpr std::array table{
         [](std::string_view value, Settings&) {
           return value == "rdma" || value == "always" || value == "fallback";
         }},
-    Variable{"WEFT_SAME_HOST", "auto", "auto, off or require",
+    Variable{"WEFT_SAME_HOST", "auto", "auto, off, require or staged",
              "Connections to a process of the same user on the same host. auto: they leave TCP and "
-             "copy between the processes where that is possible, otherwise they stay on TCP. off: "
-             "they use TCP. require: connections that would stay on TCP fail.",
+             "copy between the processes; where the kernel does not permit that, they copy through "
+             "shared memory; where neither is possible, they stay on TCP. off: they use TCP. "
+             "require: connections that would stay on TCP fail. staged: as auto, but as if the "
+             "kernel did not permit it, for tests and diagnosis.",
              read_same_host},
     Variable{"WEFT_SHARED_HEAP", "aligned", "off, aligned or all",
              "With `weft run`: which memory of a program is allocated where processes of the same "

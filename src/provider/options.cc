@@ -57,6 +57,8 @@ device::SameHost to_device(DeviceOptions::SameHost same_host) {
       return device::SameHost::off;
     case DeviceOptions::SameHost::required:
       return device::SameHost::required;
+    case DeviceOptions::SameHost::staged:
+      return device::SameHost::staged;
     case DeviceOptions::SameHost::automatic:
       break;
   }
@@ -224,7 +226,7 @@ void check_enumerators(const DeviceOptions& options, Reading& reading) {
   check("gids", options.gids, DeviceOptions::Gids::all);
   check("personality", options.personality, DeviceOptions::Personality::ib);
   check("progress", options.progress, DeviceOptions::Progress::manual);
-  check("same_host", options.same_host, DeviceOptions::SameHost::required);
+  check("same_host", options.same_host, DeviceOptions::SameHost::staged);
   check("ptracer", options.ptracer, DeviceOptions::Ptracer::off);
 }
 
@@ -279,9 +281,9 @@ std::string read_environment(DeviceOptions& options) {
   options.progress = from_device(
       settings.progress,
       {Options::Progress::automatic, Options::Progress::thread, Options::Progress::manual});
-  options.same_host = from_device(
-      settings.same_host,
-      {Options::SameHost::automatic, Options::SameHost::off, Options::SameHost::required});
+  options.same_host =
+      from_device(settings.same_host, {Options::SameHost::automatic, Options::SameHost::off,
+                                       Options::SameHost::required, Options::SameHost::staged});
   options.ptracer = from_device(
       settings.ptracer, {Options::Ptracer::peer, Options::Ptracer::any, Options::Ptracer::off});
   options.crc = settings.crc;

@@ -125,11 +125,14 @@ class Doctor(unittest.TestCase):
 
     def test_it_shows_whether_one_host_needs_tcp(self):
         found = findings(doctor("--json"))["same host"]
-        if found["health"] == "ok":
-            self.assertIn("leave TCP", found["sentence"])
-        else:
+        self.assertIn("leave TCP", found["sentence"])
+        if found["health"] != "ok":
             self.assertIn("read each other's memory", found["sentence"])
             self.assertTrue(found["fix"])
+        found = findings(doctor("--json", WEFT_SAME_HOST="staged"))["same host"]
+        self.assertEqual(found["health"], "note")
+        self.assertIn("leave TCP, but", found["sentence"])
+        self.assertIn("takes two copies, because WEFT_SAME_HOST is staged.", found["sentence"])
         found = findings(doctor("--json", WEFT_SAME_HOST="off"))["same host"]
         self.assertEqual(found["health"], "note")
         self.assertIn("use TCP, because WEFT_SAME_HOST is off.", found["sentence"])

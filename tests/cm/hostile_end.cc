@@ -85,7 +85,7 @@ HostileEnd HostileEnd::that_serves(device::Device& device, const sockaddr_storag
   std::optional<LocalChannel::Message> introduction;
   const std::uint64_t end_ns = device::sys::now_ns() + std::uint64_t{patience_ms} * 1'000'000;
   while (!introduction && device::sys::now_ns() < end_ns) {
-    device.process_pairs().met(::getpid(), there, destination);
+    device.process_pairs().met(::getpid(), there, destination, false);
     introduction = here.receive();
   }
   if (!introduction || introduction->descriptors.size() != 2) {
@@ -128,7 +128,7 @@ void HostileEnd::name(Whole& whole, device::Context& context) {
   EXPECT_TRUE(context.open_grants());
   const device::GrantTable& grants = context.grants();
   whole.header.inbox = {.file_number = 1, .index = 0, .receives = receives, .count = 1};
-  whole.header.mark = grants.mark().name();
+  whole.header.mark = grants.mark();
   whole.header.files.inboxes = 1;
   whole.header.files.context = 1;
   whole.header.frame_bytes = static_cast<std::uint32_t>(whole.frame.size());

@@ -101,8 +101,10 @@ struct PairOptions {
   std::function<void()> before_active;
 };
 
-// True where the tests of this run are about connections within one host, which leave TCP: the
-// environment variable WEFT_TEST_CARRIER is "local".
+// What the tests of this run are about, by the environment variable WEFT_TEST_CARRIER: connections
+// over TCP, or with "local" those within one host, which leave TCP. With "staged" as well, and the
+// kernel refuses this process process_vm_readv(2) and process_vm_writev(2) from the first call on.
+[[nodiscard]] SameHost same_host_of_run();
 [[nodiscard]] bool carrier_is_local();
 
 // For tests about TCP itself.

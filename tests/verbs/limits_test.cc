@@ -197,7 +197,7 @@ TEST(Limits, OtherOptionsOutOfRangeAreNamed) {
   EXPECT_EQ(wrong({.gids = static_cast<DeviceOptions::Gids>(9)}), "gids");
   EXPECT_EQ(wrong({.personality = static_cast<DeviceOptions::Personality>(3)}), "personality");
   EXPECT_EQ(wrong({.progress = static_cast<DeviceOptions::Progress>(3)}), "progress");
-  EXPECT_EQ(wrong({.same_host = static_cast<DeviceOptions::SameHost>(3)}), "same_host");
+  EXPECT_EQ(wrong({.same_host = static_cast<DeviceOptions::SameHost>(4)}), "same_host");
   EXPECT_EQ(wrong({.faults = "no such rule"}), "faults");
   EXPECT_EQ(wrong({.adapter = "max_qp=none"}), "adapter");
   EXPECT_EQ(wrong({.link = "latency=soon"}), "link");

@@ -224,9 +224,14 @@ class Carriers(unittest.TestCase):
 
     def test_auto_leaves_tcp(self):
         name, reason = self.carriers("auto")
+        self.assertEqual(name, "same-host")
         if "read each other's memory" in reason:
             self.skipTest(reason)
-        self.assertEqual((name, reason), ("same-host", ""))
+        self.assertEqual(reason, "")
+
+    def test_staged_is_reported(self):
+        carrier = self.carriers("staged")
+        self.assertEqual(carrier, ("same-host", "WEFT_SAME_HOST is staged"))
 
     def test_verbose_prints_a_line_for_each_connection(self):
         with Pair("off", WEFT_VERBOSE="1") as pair:

@@ -66,7 +66,11 @@ class GrantTable {
   // Of the counts, which peers may write. Owned by this object.
   [[nodiscard]] int count_file() const { return counts_.file(); }
   // By which peers recognise this process, and this table among those of other contexts.
-  [[nodiscard]] const ProcessMark& mark() const { return mark_; }
+  [[nodiscard]] ProcessMark::Name mark() const {
+    ProcessMark::Name name = mark_.name();
+    name.descriptor = count_file();
+    return name;
+  }
   void abandon() {
     memory_.abandon();
     counts_.abandon();

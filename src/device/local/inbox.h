@@ -40,6 +40,9 @@ enum class Kind : std::uint8_t {
   skip,     // no message: the next one is behind these slots (RingWriter::begin_again())
 };
 
+// The area of a staged connection (staging.h) behind all else. Its pages are made at the first use.
+inline constexpr std::uint32_t staging_bytes = 256 * 1024;
+
 // Flags of a message.
 inline constexpr std::uint8_t flag_solicited = 1;
 inline constexpr std::uint8_t flag_immediate = 2;
@@ -47,6 +50,8 @@ inline constexpr std::uint8_t flag_invalidate = 4;
 inline constexpr std::uint8_t flag_too_long = 8;  // for its receive; without payload
 // Of a request: its success needs no answer, since the initiator sees that it is taken.
 inline constexpr std::uint8_t flag_unanswered = 16;
+// Of a request in a staged connection: all of its payload follows it in the slots.
+inline constexpr std::uint8_t flag_in_ring = 32;
 
 struct MessageHeader {
   Kind kind = Kind::send;
@@ -70,6 +75,12 @@ inline constexpr std::size_t first_payload_bytes = Slot::bytes - sizeof(MessageH
 // An access that only the owner's device can make: atomics, memory windows, special regions, Sends
 // to receives of many pieces. It is followed by `pieces` pairs of address and length, in the
 // initiator's address space, whose local rights the initiator has checked.
+// In a staged connection there are no pieces, and the request may come in parts.
+struct Part {
+  std::uint64_t offset = 0;  // in the request's bytes
+  std::uint32_t bytes = 0;
+  std::uint32_t at = 0;  // of its payload in the staging area
+};
 struct AccessRequest {
   static constexpr std::size_t most_pieces = 64;
   std::uint64_t number = 0;  // from 1: see Inbox::withdrawn
@@ -81,6 +92,7 @@ struct AccessRequest {
   std::uint64_t length_bytes = 0;
   std::uint64_t compare_or_add = 0;
   std::uint64_t swap = 0;
+  Part part{};
 };
 struct Piece {
   std::uint64_t address = 0;
@@ -220,8 +232,9 @@ struct Inbox {
 
   alignas(128) std::array<Slot, slots> ring;
   CopyPieces copy_pieces;  // of copies with more than Copy::few_pieces
-  // Followed by FurtherSlices for each place for a receive, and by the published receives where
-  // there are more places than in `near`. The number of places is a power of two.
+  // Followed by FurtherSlices for each place for a receive, by the published receives where there
+  // are more places than in `near`, and by the staging area. The number of places is a power of
+  // two.
 };
 static_assert(offsetof(Inbox, ring) <= 4096);
 static_assert(std::atomic<Armed>::is_always_lock_free &&
@@ -233,9 +246,14 @@ static_assert(std::atomic<Armed>::is_always_lock_free &&
   return receives <= near_receives ? offsetof(Inbox, near)
                                    : sizeof(Inbox) + receives * sizeof(FurtherSlices);
 }
+[[nodiscard]] constexpr std::size_t staging_at(std::uint32_t receives) {
+  constexpr std::size_t page = 4096;
+  const std::size_t before = sizeof(Inbox) + receives * sizeof(FurtherSlices) +
+                             (receives <= near_receives ? 0 : receives * sizeof(Receive));
+  return (before + page - 1) / page * page;
+}
 [[nodiscard]] constexpr std::size_t bytes_for(std::uint32_t receives) {
-  return sizeof(Inbox) + receives * sizeof(FurtherSlices) +
-         (receives <= near_receives ? 0 : receives * sizeof(Receive));
+  return staging_at(receives) + staging_bytes;
 }
 
 }  // namespace weft::device::inbox

@@ -9,8 +9,9 @@ namespace weft::device {
 namespace {
 
 // Also identifies the layout of inbox, bells and grants, which depends on the size of an address.
-constexpr std::uint32_t offer_magic = 0x57464C00 + (10 << 4) + sizeof(void*);
+constexpr std::uint32_t offer_magic = 0x57464C00 + (11 << 4) + sizeof(void*);
 constexpr std::byte ready{2};
+constexpr std::byte ready_staged{4};
 // Inbox, grants, counts; then the program's memory and its bell, if there are any.
 constexpr std::size_t memory_at = 3;
 constexpr std::size_t bell_at = 4;
@@ -22,6 +23,8 @@ struct LocalAgreement::Offer {
   std::uint32_t magic = offer_magic;
   std::uint32_t receives = 0;
   ProcessMark::Name mark;
+  // Of the active side: not 0 if it reaches the memory of the passive side.
+  std::uint64_t reaches = 0;
 };
 
 LocalAgreement::LocalAgreement(LocalChannel& channel, bool active, const SharedMemory& own,
@@ -51,9 +54,14 @@ LocalAgreement::State LocalAgreement::advance() {
         if (!send_offer()) return State::refused;
         continue;
       }
-      return channel_.send({&ready, 1}) ? State::agreed : State::refused;
+      const std::byte answer = peer_.staged ? ready_staged : ready;
+      return channel_.send({&answer, 1}) ? State::agreed : State::refused;
     }
-    return message->bytes.front() == ready ? State::agreed : refuse();
+    const std::byte answer = message->bytes.front();
+    peer_.staged = answer == ready_staged;
+    // A peer that reaches this process decides; one that this process does not reach cannot.
+    const bool possible = peer_.staged || (answer == ready && peer_.process->reachable());
+    return possible ? State::agreed : refuse();
   }
   return State::pending;
 }
@@ -64,7 +72,9 @@ LocalAgreement::State LocalAgreement::refuse() {
 }
 
 bool LocalAgreement::send_offer() {
-  const Offer offer{.receives = receives_, .mark = grants_.mark().name()};
+  const bool reaches = peer_.process && peer_.process->reachable();
+  const Offer offer{
+      .receives = receives_, .mark = grants_.mark(), .reaches = reaches ? std::uint64_t{1} : 0};
   const std::array<int, most_files> all{own_.file(), grants_.read_only_file(), grants_.count_file(),
                                         shared_.memory.get(), shared_.bell.get()};
   // Files of the programs are shared by both or not at all, and the passive side cannot know yet.
@@ -76,8 +86,8 @@ bool LocalAgreement::send_offer() {
   return false;
 }
 
-// Maps the peer's memory, and reads its mark: that works only where the kernel lets this process
-// reach the other's memory, and only if the process number means the same to both.
+// Maps the peer's memory, and looks for its mark: that is found only if the process number means
+// the same to both.
 bool LocalAgreement::take_offer(LocalChannel::Message message) {
   Offer offer;
   // Whatever the offer has is checked before it is used: a process of the same user may still be of
@@ -102,13 +112,14 @@ bool LocalAgreement::take_offer(LocalChannel::Message message) {
   if (files > bell_at) peer_.shared.bell = std::move(message.descriptors[bell_at]);
   offer_taken_ = find_process(offer.mark, std::move(message.descriptors[1]),
                               std::move(message.descriptors[2]));
+  peer_.staged = !active_ && offer_taken_ && (offer.reaches == 0 || !peer_.process->reachable());
   return offer_taken_;
 }
 
 // Connections to one process share what this process holds of it.
 bool LocalAgreement::find_process(ProcessMark::Name mark, sys::Descriptor grants,
                                   sys::Descriptor counts) {
-  refusal_ = "the kernel does not let the processes read each other's memory";
+  refusal_ = "the process of the other end cannot be found by its number";
   peer_.process =
       processes_.find_or_open(channel_.peer(), mark, std::move(grants), std::move(counts));
   return peer_.process != nullptr;

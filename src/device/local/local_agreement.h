@@ -1,11 +1,12 @@
 // How the two ends of a connection within a host agree to leave TCP: over their LocalChannel each
-// sends the other its inbox and its grant table, checks that it can reach the other's memory, and
+// sends the other its inbox and its grant table, looks whether it can reach the other's memory, and
 // only then confirms it. Until both are sure, nothing but the ready-to-receive message has been
-// sent over TCP, and requests wait; where anything is missing, both stay on TCP.
+// sent over TCP, and requests wait; where anything is missing, both stay on TCP. Where one of them
+// cannot reach the other's memory, the connection is staged: see staging.h.
 //
 //   passive   offer ->            its memory
-//   active            <- offer    its memory; it can reach the passive side's
-//   passive   ready ->            it can reach the active side's, and has left TCP
+//   active            <- offer    its memory; whether it can reach the passive side's
+//   passive   ready ->            whether the connection is staged; it has left TCP
 //
 // An end that cannot, or will not, closes the channel.
 //
@@ -32,6 +33,7 @@ struct LocalPeer {
   SharedMemory inbox;
   std::uint32_t receives = 0;  // places for published receives in its inbox, a power of two
   SharedFiles shared;          // by its program; not valid if it shares none
+  bool staged = false;         // the connection
 };
 
 class LocalAgreement {

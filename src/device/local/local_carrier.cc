@@ -425,6 +425,7 @@ void LocalCarrier::finish(EndReason reason, std::optional<ibv_event_type> event,
     Refusals& refusals = parts_.context.device().refusals();
     ++(event == IBV_EVENT_QP_ACCESS_ERR ? refusals.terminated_access : refusals.terminated_other);
   }
+  link_->responder.flush();
   flush_requests();
   parts_.notices.reason = reason;
   parts_.notices.ended = true;

@@ -107,6 +107,7 @@ class LocalCarrier : public Carrier {
   void begin_agreement(QueuePairLock& lock);
   void agree(QueuePairLock& lock);
   void leave_tcp(QueuePairLock& lock);
+  void note_leaving(bool staged);
   void start_in_pair(QueuePairLock& lock);
   void open_link();
   void look_for_peer();

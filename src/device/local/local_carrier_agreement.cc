@@ -112,9 +112,17 @@ void LocalCarrier::stay_on_tcp(std::string_view why, QueuePairLock& lock) {
   stream_->drive(Occasion::ready, lock);
 }
 
+void LocalCarrier::note_leaving(bool staged) {
+  std::string_view why;
+  if (staged) why = "the kernel does not let the processes read each other's memory";
+  const bool forced = parts_.context.device().settings().same_host == SameHost::staged;
+  if (staged && forced) why = "WEFT_SAME_HOST is staged";
+  (void)parts_.note_carrier({.name = "same-host", .reason = why});
+}
+
 void LocalCarrier::leave_tcp(QueuePairLock& lock) {
-  (void)parts_.note_carrier({.name = "same-host", .reason = {}});
   LocalPeer peer = agreement_->take_peer();
+  note_leaving(peer.staged);
   parts_.shared.received = std::move(peer.shared);
   agreement_.reset();
   // The peer's first FPDU will not come any more. Leaving TCP shows as much: the peer has the
@@ -125,12 +133,13 @@ void LocalCarrier::leave_tcp(QueuePairLock& lock) {
   stream_.reset();
   ProcessPairs& pairs = parts_.context.device().process_pairs();
   const pid_t process = peer.process->pid();
-  if (active_) pairs.met(process, channel_, socket_->ends().remote);
+  if (active_) pairs.met(process, channel_, socket_->ends().remote, peer.staged);
   auto wire = std::make_unique<ChannelWire>(pairs, std::move(channel_), std::move(inbox_),
                                             std::move(peer.inbox), process);
   link_ = std::make_unique<Link>(
       parts_, std::move(wire),
-      LocalConnection::Peer{.process = std::move(peer.process), .receives = peer.receives});
+      LocalConnection::Peer{
+          .process = std::move(peer.process), .receives = peer.receives, .staged = peer.staged});
   open_link();
   link_->connection.wake();  // the peer may have asked for something while this end was not open
   take_in(Occasion::ready);
@@ -143,11 +152,12 @@ void LocalCarrier::start_in_pair(QueuePairLock& lock) {
   if (paired_ && parts_.qp.state == IBV_QPS_RTS) retries_ = parts_.attributes.rnr_retry;
   // The serving end sends them only below, and note_carrier() closes them.
   const SharedFiles offered = std::move(parts_.shared.offered);
-  (void)parts_.note_carrier({.name = "same-host", .reason = {}});
   PairEnd& end = pair_->end();
+  note_leaving(end.staged());
   LocalConnection::prepare(parts_, end.own());
   end.serve(driver_.queue_pair);
-  LocalConnection::Peer peer{.process = end.process(), .receives = end.peer_receives()};
+  LocalConnection::Peer peer{
+      .process = end.process(), .receives = end.peer_receives(), .staged = end.staged()};
   if (active_) parts_.shared.received = end.take_files();
   link_ = std::make_unique<Link>(parts_, std::move(pair_), std::move(peer));
   open_link();

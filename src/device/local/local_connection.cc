@@ -17,6 +17,11 @@ inbox::FurtherSlices* further_slices_of(inbox::Inbox* inbox) {
   return std::launder(reinterpret_cast<inbox::FurtherSlices*>(inbox + 1));
 }
 
+std::span<std::byte> staging_of(inbox::Inbox* inbox, std::uint32_t receives) {
+  auto* const at = reinterpret_cast<std::byte*>(inbox) + inbox::staging_at(receives);
+  return {at, inbox::staging_bytes};
+}
+
 }  // namespace
 
 LocalConnection::LocalConnection(QueuePairParts& parts, std::unique_ptr<LocalWire> wire, Peer peer)
@@ -58,6 +63,14 @@ inbox::Receive& LocalConnection::own_receive(std::uint64_t number) const {
 
 inbox::FurtherSlices& LocalConnection::own_further_slices(std::uint64_t number) const {
   return further_slices_of(own_at_)[number & (own_receives_ - 1)];
+}
+
+std::span<std::byte> LocalConnection::own_staging() const {
+  return staging_of(own_at_, own_receives_);
+}
+
+std::span<std::byte> LocalConnection::peer_staging() const {
+  return staging_of(peer_at_, peer_.receives);
 }
 
 // A copy, which the compiler must not take for the original: that may change at any time.

@@ -20,10 +20,12 @@ namespace weft::device {
 // Covered by the queue pair's lock, but for the shared memory itself.
 class LocalConnection {
  public:
-  // The places for published receives in an inbox, and the process of the peer.
+  // The places for published receives in an inbox, the process of the peer, and whether one of the
+  // two processes cannot reach the other's memory (staging.h).
   struct Peer {
     std::shared_ptr<const PeerProcess> process;
     std::uint32_t receives = 0;
+    bool staged = false;
   };
   // The inbox of this end is prepared by make_inbox() or prepare().
   LocalConnection(QueuePairParts& parts, std::unique_ptr<LocalWire> wire, Peer peer);
@@ -44,6 +46,10 @@ class LocalConnection {
   [[nodiscard]] const GrantView& grants() const { return peer_.process->grants(); }
   [[nodiscard]] RemoteCopy& remote() { return remote_; }
   [[nodiscard]] LocalWire& wire() { return *wire_; }
+  [[nodiscard]] bool staged() const { return peer_.staged; }
+  // The staging areas: for requests of the peer, and for those of this end.
+  [[nodiscard]] std::span<std::byte> own_staging() const;
+  [[nodiscard]] std::span<std::byte> peer_staging() const;
   // The peer has left TCP as well, and has not closed its memory.
   [[nodiscard]] bool peer_is_open() { return look_at_peer() != 0; }
   // The same, and it does not wait for the end of its own requests only.

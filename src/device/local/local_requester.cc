@@ -1,4 +1,5 @@
-// Class LocalRequester: this file, local_requester_peer.cc and local_requester_prompt.cc.
+// Class LocalRequester: this file, local_requester_peer.cc, local_requester_prompt.cc and
+// local_requester_staged.cc.
 #include "device/local/local_requester.h"
 
 #include <algorithm>
@@ -51,7 +52,7 @@ void LocalRequester::post(const WorkRequest& work, bool more) {
   ++posted_;
   if (write_mapped(work)) return;
   const bool waits = more && is_small_write(work) && !is_mapped(work);
-  if (!waits && pending_.empty() && !failure_ && execute(work) == Outcome::done) return;
+  if (!waits && pending_.empty() && !failure_ && execute(work) != Outcome::blocked) return;
   pending_.emplace_back(work);
   if (!waits) execute_pending();
 }
@@ -67,7 +68,7 @@ void LocalRequester::end_accesses() {
 }
 
 void LocalRequester::execute_pending() {
-  if (connection_.peer_matches() && !idle()) watch_oldest();
+  if (!idle() && (connection_.peer_matches() || connection_.staged())) watch_oldest();
   // One request at a time: the next one may start only when the peer's device has answered, because
   // requests complete in order.
   while (!pending_.empty() && !failure_ && !reply_awaited_) {
@@ -88,15 +89,14 @@ LocalRequester::Outcome LocalRequester::execute(const WorkRequest& work) {
   // The peer has not left TCP yet, or is about to end. Its wake-up, or the end, brings this call
   // again.
   if (!connection_.peer_takes_requests()) return Outcome::blocked;
-  const bool follows = !under_way_.empty();
-  if (follows && !may_follow(work)) return Outcome::blocked;
+  if (!under_way_.empty()) return execute_behind(work);
   // Everything before it has completed, so its turn has come.
   if (is_local(work.operation)) {
     const Status status = parts_.memory.carry_out_next();
     if (status == Status::success) return complete(work, status);
     return fail(work, status, {EndReason::local_error, inbox::End::closed});
   }
-  if (!follows && !gather(work)) {
+  if (!gather(work)) {
     return fail(work, Status::local_protection, {EndReason::local_error, inbox::End::closed});
   }
   switch (work.operation) {
@@ -230,8 +230,9 @@ int LocalRequester::place() {
 }
 
 // Copies between local_ and remote_, in which look_up() has found found_. EACCES: the peer has
-// withdrawn some of it since, so its device has to decide.
+// withdrawn some of it since, so its device has to decide; or this end cannot reach it.
 int LocalRequester::copy(RemoteCopy::Purpose purpose) {
+  if (connection_.staged()) return EACCES;
   const int failed = connection_.remote().run(purpose, local_, remote_, [this] {
     return std::all_of(found_.begin(), found_.end(), [this](const GrantView::Found& found) {
       return connection_.grants().still_there(found);
@@ -303,7 +304,7 @@ LocalRequester::Outcome LocalRequester::execute_write(const WorkRequest& work) {
   if (length_bytes_ == 0 && !notifies) return request_access(work);
   if (length_bytes_ > 0) {
     const Outcome outcome = access_directly(work, IBV_ACCESS_REMOTE_WRITE);
-    if (outcome == Outcome::blocked || failure_) return outcome;
+    if (outcome != Outcome::done || failure_) return outcome;
   }
   if (notifies) push(inbox::Kind::written, work, {});
   if (!matched) return complete(work, Status::success);
@@ -482,16 +483,20 @@ LocalRequester::Outcome LocalRequester::copy_failed(const WorkRequest& work, int
 
 bool LocalRequester::push(inbox::Kind kind, const WorkRequest& work, std::span<const iovec> payload,
                           std::uint8_t flags) {
-  const inbox::MessageHeader header{.kind = kind,
-                                    .flags = static_cast<std::uint8_t>(flags_of(work) | flags),
-                                    .length_bytes = static_cast<std::uint32_t>(length_bytes_),
-                                    .immediate_be = work.immediate_be,
-                                    .rkey = work.rkey};
-  if (!connection_.push(header, payload)) return false;
+  if (!connection_.push(header_of(kind, work, flags), payload)) return false;
   // A receive is used up when its message is in the ring, not before: until then the request may
   // still fail.
   if (takes_receive(work.operation)) receives_.claim();
   return true;
+}
+
+inbox::MessageHeader LocalRequester::header_of(inbox::Kind kind, const WorkRequest& work,
+                                               std::uint8_t flags) const {
+  return {.kind = kind,
+          .flags = static_cast<std::uint8_t>(flags_of(work) | flags),
+          .length_bytes = static_cast<std::uint32_t>(length_bytes_),
+          .immediate_be = work.immediate_be,
+          .rkey = work.rkey};
 }
 
 LocalRequester::Outcome LocalRequester::complete(const WorkRequest& work, Status status) {

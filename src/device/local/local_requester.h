@@ -100,11 +100,13 @@ class LocalRequester {
   [[nodiscard]] std::uint64_t deadline_ns() const { return deadline_ns_; }
 
  private:
-  enum class Outcome : std::uint8_t { done, blocked };
+  // under_way: it is in under_way_, and completes when the peer has taken it.
+  enum class Outcome : std::uint8_t { done, blocked, under_way };
 
   [[nodiscard]] static std::uint8_t flags_of(const iwarp::WorkRequest& work);
 
-  // A message to a peer that matches it itself. It completes when the peer has taken it.
+  // A message to a peer that matches it itself, or what follows requests of a staged connection in
+  // the ring. It completes when the peer has taken it.
   struct UnderWay {
     std::uint64_t end = 0;  // position behind it
     std::uint64_t wr_id = 0;
@@ -130,7 +132,6 @@ class LocalRequester {
   [[nodiscard]] const void* readable(const ibv_send_wr& request);
   [[nodiscard]] Outcome send_to_match(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome send_to_fetch(const iwarp::WorkRequest& work);
-  [[nodiscard]] bool may_follow(const iwarp::WorkRequest& work);
   UnderWay& add_under_way(const iwarp::WorkRequest& work);
   void watch_oldest();
   void fail_oldest(iwarp::Status status, Failure failure);
@@ -151,6 +152,17 @@ class LocalRequester {
   [[nodiscard]] Outcome execute_atomic(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome request_access(const iwarp::WorkRequest& work);
   [[nodiscard]] bool push_request(const iwarp::WorkRequest& work, std::uint8_t flags);
+  [[nodiscard]] static inbox::AccessRequest access_request(const iwarp::WorkRequest& work,
+                                                           std::uint64_t length_bytes);
+  [[nodiscard]] Outcome request_staged(const iwarp::WorkRequest& work);
+  [[nodiscard]] Outcome request_in_ring(const iwarp::WorkRequest& work);
+  [[nodiscard]] Outcome execute_behind(const iwarp::WorkRequest& work);
+  [[nodiscard]] Outcome execute_behind_staged(const iwarp::WorkRequest& work);
+  [[nodiscard]] static bool fits_in_ring(const iwarp::WorkRequest& work,
+                                         std::uint64_t length_bytes);
+  [[nodiscard]] bool fill_part(const iwarp::WorkRequest& work);
+  void ask_for_part(const iwarp::WorkRequest& work);
+  [[nodiscard]] bool take_part(const iwarp::WorkRequest& work);
   [[nodiscard]] bool give_up(std::uint64_t starving);
   void take_reply(const inbox::AccessReply& reply);
   [[nodiscard]] Outcome wait_for_receive(const iwarp::WorkRequest& work);
@@ -164,6 +176,8 @@ class LocalRequester {
   [[nodiscard]] int copy(RemoteCopy::Purpose purpose);
   bool push(inbox::Kind kind, const iwarp::WorkRequest& work, std::span<const iovec> payload,
             std::uint8_t flags = 0);
+  [[nodiscard]] inbox::MessageHeader header_of(inbox::Kind kind, const iwarp::WorkRequest& work,
+                                               std::uint8_t flags) const;
   Outcome complete(const iwarp::WorkRequest& work, iwarp::Status status);
   Outcome fail(const iwarp::WorkRequest& work, iwarp::Status status, Failure failure);
   Outcome copy_failed(const iwarp::WorkRequest& work, int error);
@@ -181,8 +195,15 @@ class LocalRequester {
   bool reply_awaited_ = false;   // by the oldest pending request
   bool stored_ = false;          // the request that executes is the oldest pending one
   bool watches_taking_ = false;  // see watch_taking()
-  std::uint64_t requests_ = 0;   // for an access, since the beginning
-  std::uint64_t answers_ = 0;    // taken
+  // For accesses of the peer's device.
+  struct Asked {
+    std::uint64_t requests = 0;  // since the beginning
+    std::uint64_t answers = 0;   // taken
+    // In a staged connection: the part that was asked for last, or is to be filled next.
+    std::uint64_t part = 0;
+    bool next_fails = false;  // the memory of the part behind it cannot be read
+  };
+  Asked asked_;
   PeerReceives receives_;
   std::uint64_t deadline_ns_ = UINT64_MAX;  // of the oldest pending request, which lacks a receive
   MappedAccess mapped_;

@@ -24,12 +24,13 @@ using iwarp::WorkRequest;
 // publish them. It finds one when it takes the message out of the ring, and until then the Send is
 // under way. What cannot follow such a Send waits until none is.
 
-// Whether the request may leave before those under way have completed: only another Send that
-// cannot fail here does, because requests complete in order.
-bool LocalRequester::may_follow(const WorkRequest& work) {
+// Requests that leave before those under way have completed. Only another Send that cannot fail
+// here does, because requests complete in order.
+LocalRequester::Outcome LocalRequester::execute_behind(const WorkRequest& work) {
+  if (connection_.staged()) return execute_behind_staged(work);
   const bool sends =
       work.operation == Operation::send || work.operation == Operation::send_immediate;
-  return sends && gather(work);
+  return sends && gather(work) ? send_to_match(work) : Outcome::blocked;
 }
 
 LocalRequester::Outcome LocalRequester::send_to_match(const WorkRequest& work) {
@@ -47,10 +48,12 @@ LocalRequester::Outcome LocalRequester::send_to_match(const WorkRequest& work) {
 // Several may be under way, and the peer need not be woken for each: one that polls takes them as
 // it takes others. Inline data is shorter.
 LocalRequester::Outcome LocalRequester::send_to_fetch(const WorkRequest& work) {
-  if (work.inline_data) return under_way_.empty() ? request_access(work) : Outcome::blocked;
+  if (work.inline_data || connection_.staged()) {
+    return under_way_.empty() ? request_access(work) : Outcome::blocked;
+  }
   if (!push_request(work, inbox::flag_unanswered)) return Outcome::blocked;
   UnderWay& sent = add_under_way(work);
-  sent.request = requests_;
+  sent.request = asked_.requests;
   sent.slices.assign(work.slices.begin(), work.slices.end());
   return Outcome::done;
 }
@@ -84,7 +87,8 @@ void LocalRequester::watch_oldest() {
   if (failure_) return;
   // The program may sleep until the completion comes: the peer wakes this end when it has taken
   // messages. Asked for first, and then looked again.
-  if (!under_way_.empty() && (watches_taking_ || parts_.completions.awaited())) {
+  const bool holds_up = connection_.staged() && !pending_.empty();
+  if (!under_way_.empty() && (watches_taking_ || holds_up || parts_.completions.awaited())) {
     peer.wants_room.store(1, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);  // the look must not come first
     retire_taken();
@@ -130,29 +134,40 @@ bool LocalRequester::stalls() {
 
 // The peer's device reads the data later, so inline data must be a copy by then.
 LocalRequester::Outcome LocalRequester::request_access(const WorkRequest& work) {
+  if (connection_.staged() && fits_in_ring(work, length_bytes_)) return request_in_ring(work);
   if (work.inline_data && !stored_) return Outcome::blocked;
   // Not reached with the limits of this device; a check is cheaper than a wrong message.
   if (local_.size() > inbox::AccessRequest::most_pieces) {
     return fail(work, Status::local_operation, {EndReason::local_error, inbox::End::closed});
   }
+  if (connection_.staged()) return request_staged(work);
   if (!push_request(work, 0)) return Outcome::blocked;
   connection_.wake();  // the answer must not wait for the peer's program to poll
   reply_awaited_ = true;
   return Outcome::blocked;
 }
 
+// Without what depends on the way of the payload.
+inbox::AccessRequest LocalRequester::access_request(const WorkRequest& work,
+                                                    std::uint64_t length_bytes) {
+  inbox::AccessRequest request;
+  request.operation = work.operation;
+  request.flags = flags_of(work);
+  request.stag = work.rkey;
+  request.offset = work.remote_address;
+  request.length_bytes = length_bytes;
+  request.compare_or_add = work.compare_or_add;
+  request.swap = work.swap;
+  return request;
+}
+
 // False: there is no room.
 bool LocalRequester::push_request(const WorkRequest& work, std::uint8_t flags) {
   std::array<inbox::Piece, inbox::AccessRequest::most_pieces> pieces;
-  inbox::AccessRequest request{.number = requests_ + 1,
-                               .operation = work.operation,
-                               .flags = static_cast<std::uint8_t>(flags_of(work) | flags),
-                               .pieces = static_cast<std::uint16_t>(local_.size()),
-                               .stag = work.rkey,
-                               .offset = work.remote_address,
-                               .length_bytes = length_bytes_,
-                               .compare_or_add = work.compare_or_add,
-                               .swap = work.swap};
+  inbox::AccessRequest request = access_request(work, length_bytes_);
+  request.number = asked_.requests + 1;
+  request.flags |= flags;
+  request.pieces = static_cast<std::uint16_t>(local_.size());
   for (std::size_t i = 0; i < local_.size(); ++i) {
     pieces[i] = {reinterpret_cast<std::uint64_t>(local_[i].iov_base), local_[i].iov_len};
   }
@@ -161,18 +176,19 @@ bool LocalRequester::push_request(const WorkRequest& work, std::uint8_t flags) {
   const std::size_t payload_bytes = payload[0].iov_len + payload[1].iov_len;
   if (!room_for(payload_bytes)) return false;
   push(inbox::Kind::request, work, payload);
-  ++requests_;
+  ++asked_.requests;
   return true;
 }
 
 bool LocalRequester::is_answered() const {
-  return !idle() && connection_.own().answer.count.load(std::memory_order_acquire) != answers_;
+  return !idle() &&
+         connection_.own().answer.count.load(std::memory_order_acquire) != asked_.answers;
 }
 
 // A copy, since the peer may write at any time.
 void LocalRequester::take_answer() {
   const inbox::Answer& answer = connection_.own().answer;
-  answers_ = answer.count.load(std::memory_order_acquire);
+  asked_.answers = answer.count.load(std::memory_order_acquire);
   const inbox::AccessReply reply = answer.reply;
   std::atomic_signal_fence(std::memory_order_seq_cst);
   take_reply(reply);
@@ -207,9 +223,11 @@ void LocalRequester::take_reply(const inbox::AccessReply& reply) {
     (void)(found ? complete(work, Status::success)
                  : fail(work, Status::local_protection,
                         {EndReason::local_error, inbox::End::closed}));
-  } else {
+  } else if (!connection_.staged() || take_part(work)) {
     length_bytes_ = iwarp::total_bytes(work.slices);
     (void)complete(work, Status::success);
+  } else if (!failure_) {
+    return;  // the next part is under way
   }
   pending_.pop_front();
   advance();
@@ -228,7 +246,7 @@ bool LocalRequester::uses(const std::byte* base, std::size_t length_bytes) {
 void LocalRequester::withdraw_request(const std::byte* base, std::size_t length_bytes) {
   if (reply_awaited_) {
     if (!gather(pending_.front().request) || uses(base, length_bytes)) {
-      withdraw(requests_, requests_);
+      withdraw(asked_.requests, asked_.requests);
     }
     return;
   }

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "base/guarded_memory.h"
+#include "device/local/staging.h"
 #include "device/memory/can_access.h"
 #include "iwarp/scatter.h"
 
@@ -167,11 +169,12 @@ bool LocalResponder::take_next(DirectPoll& poll) {
 
 // A peer that waits for room has filled nearly all slots since the last look here, so there are
 // many left to be taken, and another look will come. One that waits until messages to a shared
-// queue are taken may wait for the last of them.
+// queue, or those of a staged connection, are taken may wait for the last of them.
 void LocalResponder::look_for_waiting_peer() {
   static_assert(slots_between_looks + RingWriter::slots_for(inbox::matched_inline_bytes) <
                 inbox::slots);
-  if (!parts_.receives.shared() && slots_since_look_ < slots_between_looks) return;
+  const bool any = parts_.receives.shared() || connection_.staged();
+  if (!any && slots_since_look_ < slots_between_looks) return;
   slots_since_look_ = 0;
   // Not a load: that could be carried out before the store of what was consumed is visible, and the
   // peer would wait for ever.
@@ -192,6 +195,8 @@ bool LocalResponder::take(const inbox::MessageHeader& header) {
 // Receives of a shared queue are not published, so the peer sends without one. Its message waits
 // then, and the inbox shows that. Otherwise the peer only sends for a receive that was published.
 bool LocalResponder::find_receive() {
+  // Nothing comes between the parts of a Send.
+  if (held_ != 0) return broken();
   std::atomic<std::uint64_t>& starving = connection_.own().receives.starving;
   std::uint64_t waiting = connection_.reader().position() + 1;
   const bool shared = parts_.receives.shared() != nullptr;
@@ -292,7 +297,8 @@ bool LocalResponder::take_request(const inbox::MessageHeader& header) {
   if (request.pieces > pieces.size() || bytes < sizeof request + piece_bytes ||
       request.operation > Operation::atomic_write ||
       ((request.flags & inbox::flag_invalidate) != 0 &&
-       request.operation != Operation::send_invalidate)) {
+       request.operation != Operation::send_invalidate) ||
+      !has_payload(request, bytes)) {
     return broken();
   }
   (void)connection_.reader().copy(sizeof request,
@@ -312,6 +318,15 @@ bool LocalResponder::take_request(const inbox::MessageHeader& header) {
   return !unanswered;
 }
 
+// In a staged connection the payload is where the request says. `bytes`: of the message.
+bool LocalResponder::has_payload(const inbox::AccessRequest& request, std::size_t bytes) const {
+  if (!connection_.staged()) return true;
+  if ((request.flags & inbox::flag_in_ring) == 0) {
+    return staging::is_possible(request.part, request.length_bytes);
+  }
+  return !iwarp::is_answered(request.operation) && bytes - sizeof request >= request.length_bytes;
+}
+
 bool LocalResponder::broken() {
   fail(inbox::End::closed);
   return false;
@@ -327,13 +342,16 @@ void LocalResponder::answer(const inbox::AccessReply& reply) {
 
 std::optional<inbox::AccessReply> LocalResponder::carry_out(const inbox::AccessRequest& request,
                                                             const inbox::MessageHeader& header) {
-  // The requester has deregistered the memory: it is its own request that fails.
-  if (!connection_.peer_is_open() || withdrawn(request)) {
+  // The requester has deregistered the memory: it is its own request that fails. What is in the
+  // ring needs that memory no more.
+  const bool in_ring = connection_.staged() && (request.flags & inbox::flag_in_ring) != 0;
+  if (!in_ring && (!connection_.peer_is_open() || withdrawn(request))) {
     return inbox::AccessReply{.status = Status::local_protection};
   }
   if (request.operation == Operation::write_immediate) return write_and_notify(request, header);
   if (!takes_receive(request.operation)) return transfer(request);
-  if (find_receive()) return pull_send(request, header);
+  const bool held = held_ != 0 && held_ == request.number;
+  if (held || find_receive()) return pull_send(request, header);
   if (starving_) return std::nullopt;
   return refuse(Status::remote_invalid_request);
 }
@@ -343,7 +361,7 @@ std::optional<inbox::AccessReply> LocalResponder::write_and_notify(
     const inbox::AccessRequest& request, const inbox::MessageHeader& header) {
   if (placed_ != request.number) {
     const inbox::AccessReply reply = transfer(request);
-    if (reply.status != Status::success) return reply;
+    if (reply.status != Status::success || !is_last(request)) return reply;
     placed_ = request.number;
   }
   if (!find_receive()) {
@@ -361,8 +379,36 @@ bool LocalResponder::withdrawn(const inbox::AccessRequest& request) const {
          peer.withdrawn_from.load(std::memory_order_seq_cst) <= request.number;
 }
 
-// Copies between here_ and there_.
+bool LocalResponder::is_last(const inbox::AccessRequest& request) const {
+  return !connection_.staged() || (request.flags & inbox::flag_in_ring) != 0 ||
+         staging::is_last(request.part, request.length_bytes);
+}
+
+// The payload behind a request in the ring. A program that watches the last byte of a Write finds
+// all others when that arrives.
+bool LocalResponder::scatter_from_ring() const {
+  std::size_t offset = sizeof(inbox::AccessRequest);
+  for (const iovec& piece : here_) {
+    auto* const at = static_cast<std::byte*>(piece.iov_base);
+    const std::size_t head = staging::bytes_before_last_line(at, piece.iov_len);
+    const RingReader& reader = connection_.reader();
+    if (!reader.copy(offset, {at, head})) return false;
+    if (!reader.copy(offset + head, {at + head, piece.iov_len - head})) return false;
+    offset += piece.iov_len;
+  }
+  return true;
+}
+
+// Copies between here_ and there_, or in a staged connection between here_ and the staging area.
 int LocalResponder::copy(RemoteCopy::Purpose purpose, const inbox::AccessRequest& request) {
+  if (connection_.staged()) {
+    if ((request.flags & inbox::flag_in_ring) != 0) return scatter_from_ring() ? 0 : EFAULT;
+    const auto area = connection_.own_staging();
+    const bool done = purpose == RemoteCopy::Purpose::send
+                          ? staging::gather(here_, request.part, area)
+                          : staging::scatter(here_, request.part, area);
+    return done ? 0 : EFAULT;
+  }
   return connection_.remote().run(purpose, here_, there_, [&] { return !withdrawn(request); });
 }
 
@@ -376,8 +422,9 @@ inbox::AccessReply LocalResponder::refuse(Status status) {
 }
 
 // The kernel does not report whose memory cannot be accessed. If the memory here can be, the fault
-// is the peer's own.
+// is the peer's own. In a staged connection this end accesses no other.
 inbox::AccessReply LocalResponder::copy_failed(RemoteCopy::Purpose purpose) {
+  if (connection_.staged()) return refuse(Status::remote_operation);
   const bool writes_here = purpose != RemoteCopy::Purpose::send;
   const bool ours = std::any_of(here_.begin(), here_.end(), [&](const iovec& piece) {
     return !can_access(piece, writes_here);
@@ -428,6 +475,7 @@ inbox::AccessReply LocalResponder::transfer(const inbox::AccessRequest& request)
     // The peer's program does not watch what it reads.
     const auto purpose = reads ? RemoteCopy::Purpose::send : RemoteCopy::Purpose::fetch;
     if (copy(purpose, request) != 0) return copy_failed(purpose);
+    if (!is_last(request)) return reply;
     traffic = reads ? &counters.peer_reads : &counters.peer_writes;
   }
   ++traffic->operations;
@@ -452,13 +500,22 @@ inbox::AccessReply LocalResponder::pull_send(const inbox::AccessRequest& request
   } else if (copy(RemoteCopy::Purpose::read, request) != 0) {
     reply = copy_failed(RemoteCopy::Purpose::read);
     status = failure_ ? Status::local_protection : Status::flushed;
+  } else if (!is_last(request)) {
+    held_ = request.number;
+    return reply;
   } else if ((request.flags & inbox::flag_invalidate) != 0 &&
              !parts_.memory.invalidate(header.rkey)) {
     status = Status::local_operation;
     reply = refuse(Status::remote_access);
   }
+  held_ = 0;
   complete(receive_.wr_id, status, notice_of(request, header), false);
   return reply;
+}
+
+void LocalResponder::flush() {
+  if (std::exchange(held_, 0) == 0) return;
+  parts_.complete_receive({.wr_id = receive_.wr_id, .status = Status::flushed});
 }
 
 }  // namespace weft::device

@@ -41,6 +41,8 @@ class LocalResponder {
     std::optional<ibv_event_type> event{};
   };
   [[nodiscard]] const std::optional<Failure>& failure() const { return failure_; }
+  // The connection has ended: flushes the receive of a Send that has come in part.
+  void flush();
 
  private:
   void publish(std::uint64_t number);
@@ -51,6 +53,8 @@ class LocalResponder {
   [[nodiscard]] bool take_send(const inbox::MessageHeader& header);
   [[nodiscard]] bool take_request(const inbox::MessageHeader& header);
   [[nodiscard]] bool find_receive();
+  [[nodiscard]] bool has_payload(const inbox::AccessRequest& request, std::size_t bytes) const;
+  [[nodiscard]] bool scatter_from_ring() const;
   // The peer has written what no version of this library writes.
   [[nodiscard]] bool broken();
   [[nodiscard]] iwarp::Status place(const iwarp::ReceiveRequest& receive,
@@ -66,6 +70,9 @@ class LocalResponder {
   [[nodiscard]] inbox::AccessReply copy_failed(RemoteCopy::Purpose purpose);
   [[nodiscard]] bool withdrawn(const inbox::AccessRequest& request) const;
   [[nodiscard]] int copy(RemoteCopy::Purpose purpose, const inbox::AccessRequest& request);
+  // Whether the request is carried out with this message: parts before the last one change nothing
+  // but the memory.
+  [[nodiscard]] bool is_last(const inbox::AccessRequest& request) const;
   [[nodiscard]] inbox::AccessReply transfer(const inbox::AccessRequest& request);
   [[nodiscard]] inbox::AccessReply pull_send(const inbox::AccessRequest& request,
                                              const inbox::MessageHeader& header);
@@ -85,6 +92,7 @@ class LocalResponder {
   bool halted_ = false;       // nothing behind the message at the reader is taken any more
   bool starving_ = false;     // the message at the reader waits for a receive of the shared queue
   std::uint64_t placed_ = 0;  // number of a Write that waits so, and is placed already
+  std::uint64_t held_ = 0;    // number of a Send that has come in part; receive_ is its receive
   iwarp::ReceiveRequest receive_;
   std::vector<iovec> here_;
   std::vector<iovec> there_;

@@ -42,6 +42,8 @@ class PairEnd {
   // Accepts with a socket in place of the inbox, for iWARP. Not valid where there is none.
   [[nodiscard]] sys::Descriptor accept_as_stream();
 
+  // As ProcessPair::staged().
+  [[nodiscard]] bool staged() const { return pair_->staged(); }
   // Both ends are known.
   [[nodiscard]] bool is_complete() const { return own_.valid() && peer_.valid(); }
   [[nodiscard]] bool serves() const { return serves_; }

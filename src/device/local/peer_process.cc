@@ -1,6 +1,7 @@
 #include "device/local/peer_process.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -17,19 +18,46 @@
 #include "device/limits.h"
 
 namespace weft::device {
+namespace {
+
+// Of process_vm_readv(2), by ptrace(2) restrictions or a filter of system calls.
+bool is_refusal(int error) {
+  return error == EPERM || error == EACCES || error == ENOSYS;
+}
+
+FileIdentity identity_of(const sys::Descriptor& file) {
+  struct stat status {};
+  if (fstat(file.get(), &status) != 0) return {};
+  return {.device = status.st_dev, .inode = status.st_ino};
+}
+
+}  // namespace
 
 PeerProcess::PeerProcess(pid_t pid, ProcessMark::Name mark, GrantView grants)
     : pid_(pid), mark_(mark), grants_(std::move(grants)) {}
 
-std::shared_ptr<const PeerProcess> PeerProcess::open(pid_t pid, ProcessMark::Name mark,
-                                                     GrantView grants) {
-  auto opened = std::make_shared<const PeerProcess>(pid, mark, std::move(grants));
+std::shared_ptr<const PeerProcess> PeerProcess::open(pid_t pid, Sent sent, bool reads) {
+  // A filter of system calls refuses before it looks at the number.
+  if (pid <= 0) return nullptr;
+  auto opened = std::make_shared<PeerProcess>(pid, sent.mark, std::move(sent.grants));
+  opened->file_ = sent.file;
   // Reading the mark proves three things at once: the number names that process here, the kernel
   // permits the access, and the program is the one that made the offer.
-  return opened->check_mark() == 0 ? opened : nullptr;
+  const int failed = reads ? opened->check_memory() : EPERM;
+  if (failed == 0) return opened;
+  if (!is_refusal(failed)) return nullptr;
+  // Where /proc shows nothing of it, or shows the processes of another namespace, the number is not
+  // used for anything.
+  opened->reach_ = opened->check_file() == 0 ? Reach::file : Reach::nothing;
+  return opened;
 }
 
 int PeerProcess::check_mark() const {
+  if (reach_ == Reach::memory) return check_memory();
+  return reach_ == Reach::file ? check_file() : EPERM;
+}
+
+int PeerProcess::check_memory() const {
   std::uint64_t number = 0;
   const iovec here{&number, sizeof number};
   const iovec there{reinterpret_cast<void*>(mark_.address), sizeof number};
@@ -37,6 +65,18 @@ int PeerProcess::check_mark() const {
   // EFAULT: the page does not exist, so another program runs under this number.
   if (got < 0 && errno != EFAULT) return errno;
   return got == sizeof number && number == mark_.number ? 0 : ESRCH;
+}
+
+// The kernel permits this in more places than to read the memory: Yama does not restrict it
+// (ptrace(2), PTRACE_MODE_READ). The descriptor is closed by execve(2), and at the end.
+int PeerProcess::check_file() const {
+  std::array<char, 64> path;
+  std::snprintf(path.data(), path.size(), "/proc/%d/fd/%lld", pid_,
+                static_cast<long long>(mark_.descriptor));
+  struct stat status {};
+  if (file_.inode == 0) return EPERM;
+  if (::stat(path.data(), &status) != 0) return errno == ENOENT ? ESRCH : EPERM;
+  return status.st_dev == file_.device && status.st_ino == file_.inode ? 0 : ESRCH;
 }
 
 // The state follows the name of the program, which is in parentheses and may contain some itself
@@ -114,10 +154,13 @@ std::shared_ptr<const PeerProcess> PeerProcesses::find_or_open(pid_t pid, Proces
                                                                sys::Descriptor grants,
                                                                sys::Descriptor counts) {
   if (auto found = find(pid, mark)) return found;
+  const FileIdentity file = identity_of(counts);
   SharedMemory table = SharedMemory::open(std::move(grants), grants::bytes, false);
   SharedMemory counted = SharedMemory::open(std::move(counts), grants::count_bytes, true);
   if (!table.valid() || !counted.valid()) return nullptr;
-  auto opened = PeerProcess::open(pid, mark, GrantView(std::move(table), std::move(counted)));
+  auto opened = PeerProcess::open(
+      pid, {.mark = mark, .grants = GrantView(std::move(table), std::move(counted)), .file = file},
+      reads_);
   if (opened) add(opened);
   return opened;
 }

@@ -18,24 +18,46 @@
 
 namespace weft::device {
 
+// How this process recognises the peer, and whether it reaches the peer's memory.
+enum class Reach : std::uint8_t {
+  memory,   // process_vm_readv(2) and process_vm_writev(2) work
+  file,     // they are refused, but /proc shows the file that the mark names
+  nothing,  // both are refused: only messages show that the peer exists
+};
+
+// A file, whatever its name.
+struct FileIdentity {
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;  // 0: none
+};
+
 // Thread-safe, apart from abandon().
 class PeerProcess {
  public:
-  // `pid`: from SO_PEERCRED. `mark`: as the process has named it. `grants`: the regions that it
-  // grants. Null where its memory cannot be read: another process namespace, ptrace(2)
-  // restrictions, a filter of system calls.
-  [[nodiscard]] static std::shared_ptr<const PeerProcess> open(pid_t pid, ProcessMark::Name mark,
-                                                               GrantView grants);
+  // What a process has sent of itself. `mark`: as it has named it. `grants`: the regions that it
+  // grants. `file`: the one whose descriptor the mark names.
+  struct Sent {
+    ProcessMark::Name mark;
+    GrantView grants;
+    FileIdentity file{};
+  };
+  // `pid`: from SO_PEERCRED. `reads`: false where its memory shall not be read. Null where the
+  // number belongs to no process, or to another one than that which has sent this.
+  [[nodiscard]] static std::shared_ptr<const PeerProcess> open(pid_t pid, Sent sent,
+                                                               bool reads = true);
   PeerProcess(pid_t pid, ProcessMark::Name mark, GrantView grants);
 
   [[nodiscard]] pid_t pid() const { return pid_; }
+  // Whether this process may read and write its memory. Otherwise ptrace(2) restrictions or a
+  // filter of system calls forbid it. As it was at open().
+  [[nodiscard]] bool reachable() const { return reach_ == Reach::memory; }
   [[nodiscard]] const ProcessMark::Name& mark() const { return mark_; }
   [[nodiscard]] const GrantView& grants() const { return grants_; }
   // False once the process has ended, or executes another program. No pidfd: that would be one more
   // descriptor, and does not notice execve(2).
   [[nodiscard]] bool alive() const { return check_mark() != ESRCH; }
-  // 0 if the memory with the mark is there; ESRCH after its end or execve(2), EPERM where the
-  // kernel refuses.
+  // 0 if the memory with the mark is there, or the file of the mark where the memory cannot be
+  // read; ESRCH after its end or execve(2), EPERM where the kernel refuses.
   [[nodiscard]] int check_mark() const;
   // Whether one of its threads is stopped (SIGSTOP, a debugger), and so outside of system calls.
   [[nodiscard]] bool is_stopped(std::uint32_t thread) const;
@@ -52,8 +74,13 @@ class PeerProcess {
   void abandon();
 
  private:
+  [[nodiscard]] int check_memory() const;
+  [[nodiscard]] int check_file() const;
+
   pid_t pid_;
   ProcessMark::Name mark_;
+  FileIdentity file_;
+  Reach reach_ = Reach::memory;
   GrantView grants_;
   mutable Patience patience_;
   mutable std::mutex mutex_;  // of mappings_
@@ -64,19 +91,22 @@ class PeerProcess {
 // Thread-safe.
 class PeerProcesses {
  public:
+  // `reads`: as of PeerProcess::open().
+  explicit PeerProcesses(bool reads = true) : reads_(reads) {}
   // Null if it is not known. The process that was found or added last is kept while no connection
   // has it: a client that connects for each request has none most of the time.
   [[nodiscard]] std::shared_ptr<const PeerProcess> find(pid_t pid, ProcessMark::Name mark);
   void add(const std::shared_ptr<const PeerProcess>& process);
   // The same, but makes it from what the process has sent of itself if it is not known: its grants
-  // and its counts. Null where that is not what it should be, or where the kernel does not let this
-  // process reach the other's memory.
+  // and its counts. Null where that is not what it should be, or where PeerProcess::open() finds
+  // another process.
   [[nodiscard]] std::shared_ptr<const PeerProcess> find_or_open(pid_t pid, ProcessMark::Name mark,
                                                                 sys::Descriptor grants,
                                                                 sys::Descriptor counts);
   void abandon_after_fork();
 
  private:
+  const bool reads_;
   std::mutex mutex_;
   std::vector<std::weak_ptr<const PeerProcess>> processes_;
   std::shared_ptr<const PeerProcess> last_;

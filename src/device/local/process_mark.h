@@ -23,6 +23,9 @@ class ProcessMark {
   struct Name {
     std::uint64_t address = 0;  // in the address space of the marked process
     std::uint64_t number = 0;   // at that address
+    // Of a file that the marked process keeps open, and sends to its peers. An execve(2) closes it.
+    // By it they recognise the process where they may not read its memory.
+    std::int64_t descriptor = -1;
 
     bool operator==(const Name&) const = default;
   };

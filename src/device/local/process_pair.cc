@@ -40,12 +40,13 @@ bool violated(Device& device) {
 }  // namespace
 
 ProcessPair::ProcessPair(Device& device, LocalChannel channel, SharedMemory bells, pid_t peer,
-                         bool dials)
+                         Role role)
     : device_(device),
       channel_(std::move(channel)),
       bells_(std::move(bells)),
       peer_(peer),
-      dials_(dials),
+      dials_(role.dials),
+      staged_(role.staged),
       user_(::geteuid()),
       reader_(device.engine()) {}
 
@@ -185,7 +186,7 @@ bool ProcessPair::send_with_files(Header header, Bytes frame, const InboxPlace& 
   }
   if (context) {
     const GrantTable& grants = context->grants();
-    header.mark = grants.mark().name();
+    header.mark = grants.mark();
     if (std::ranges::find(sent_contexts_, header.mark) == sent_contexts_.end()) {
       add(header.files.context, grants.read_only_file());
       descriptors.push_back(grants.count_file());

@@ -62,13 +62,18 @@ struct PairReply {
 // Thread-safe.
 class ProcessPair final : public Pollable, public std::enable_shared_from_this<ProcessPair> {
  public:
-  ProcessPair(Device& device, LocalChannel channel, SharedMemory bells, pid_t peer, bool dials);
+  struct Role {
+    bool dials = false;   // this side
+    bool staged = false;  // one process cannot reach the memory of the other one: see staging.h
+  };
+  ProcessPair(Device& device, LocalChannel channel, SharedMemory bells, pid_t peer, Role role);
 
   // The size of the memory for the bells.
   [[nodiscard]] static std::size_t bells_bytes() { return 2 * sizeof(PairBells); }
   // False where there are no descriptors.
   [[nodiscard]] bool start();
   [[nodiscard]] pid_t peer() const { return peer_; }
+  [[nodiscard]] bool staged() const { return staged_; }
   // The other process has ended, executes another program, or has closed the pair.
   [[nodiscard]] bool gone() const { return gone_.load(std::memory_order_acquire); }
   // Closes it if it has no connection and no thread reads from it.
@@ -188,6 +193,7 @@ class ProcessPair final : public Pollable, public std::enable_shared_from_this<P
   SharedMemory bells_;
   const pid_t peer_;
   const bool dials_;
+  const bool staged_;
   const std::uint32_t user_;
   std::atomic<bool> gone_{false};
   std::atomic<bool> abandoned_{false};

@@ -108,7 +108,8 @@ bool ProcessPair::take_parts(const Header& header, std::vector<sys::Descriptor> 
                                                           std::move(counts));
     if (parts.process) peer_contexts_.add(parts.process);
   }
-  return parts.inbox.valid() && parts.process;
+  // What a process may do can change: then the connection begins with TCP.
+  return parts.inbox.valid() && parts.process && (staged_ || parts.process->reachable());
 }
 
 // The PairEnd answers where nothing takes it.

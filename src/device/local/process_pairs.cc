@@ -10,6 +10,13 @@
 #include "device/limits.h"
 
 namespace weft::device {
+namespace {
+
+// What introduces a pair: one byte.
+constexpr std::byte introduction{3};
+constexpr std::byte introduction_staged{5};
+
+}  // namespace
 
 ProcessPairs::Key ProcessPairs::key_of(const sockaddr_storage& address) {
   Key key{};
@@ -21,14 +28,15 @@ ProcessPairs::Key ProcessPairs::key_of(const sockaddr_storage& address) {
   return key;
 }
 
-void ProcessPairs::met(pid_t process, LocalChannel& channel, const sockaddr_storage& destination) {
+void ProcessPairs::met(pid_t process, LocalChannel& channel, const sockaddr_storage& destination,
+                       bool staged) {
   const std::lock_guard lock(mutex_);
   auto known = std::ranges::find(met_, process, &Met::process);
   if (known == met_.end()) {
     met_.push_back({.process = process, .dialing = nullptr});
     return limit();
   }
-  if (!known->dialing) known->dialing = introduce(process, channel);
+  if (!known->dialing) known->dialing = introduce(process, channel, staged);
   if (!known->dialing) return;
   Destination& noted = destinations_[key_of(destination)];
   if (noted.pair.lock() != known->dialing)
@@ -37,19 +45,19 @@ void ProcessPairs::met(pid_t process, LocalChannel& channel, const sockaddr_stor
 
 // Both ends of the channel have proven who they are, so the new socket needs no proof: its other
 // end is where it was sent.
-std::shared_ptr<ProcessPair> ProcessPairs::introduce(pid_t process, LocalChannel& channel) {
+std::shared_ptr<ProcessPair> ProcessPairs::introduce(pid_t process, LocalChannel& channel,
+                                                     bool staged) {
   int ends[2] = {-1, -1};
   if (sys::socket_pair(SOCK_SEQPACKET, ends) < 0) return nullptr;
   LocalChannel here{sys::Descriptor(ends[0])};
   const sys::Descriptor there(ends[1]);
   SharedMemory bells = SharedMemory::create("weft-bells", ProcessPair::bells_bytes());
   if (!bells.valid()) return nullptr;
-  constexpr std::byte introduction{3};
   const int files[] = {there.get(), bells.file()};
-  if (!channel.send({&introduction, 1}, files)) return nullptr;
+  if (!channel.send({staged ? &introduction_staged : &introduction, 1}, files)) return nullptr;
   bells.close_file();
-  auto pair =
-      std::make_shared<ProcessPair>(device_, std::move(here), std::move(bells), process, true);
+  auto pair = std::make_shared<ProcessPair>(device_, std::move(here), std::move(bells), process,
+                                            ProcessPair::Role{.dials = true, .staged = staged});
   return pair->start() ? pair : nullptr;
 }
 
@@ -64,8 +72,10 @@ std::shared_ptr<ProcessPair> introduced_pair(Device& device, pid_t process,
   SharedMemory bells =
       SharedMemory::open(std::move(message.descriptors[1]), ProcessPair::bells_bytes(), true);
   if (!bells.valid()) return nullptr;
+  const bool staged = message.bytes.front() == introduction_staged;
   return std::make_shared<ProcessPair>(device, LocalChannel(std::move(socket)), std::move(bells),
-                                       process, false);
+                                       process,
+                                       ProcessPair::Role{.dials = false, .staged = staged});
 }
 
 }  // namespace

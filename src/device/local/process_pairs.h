@@ -36,8 +36,9 @@ class ProcessPairs {
 
   // The dialing side of a connection that has left TCP: `process` serves `destination`. From the
   // second connection to a process on there is a pair, which is introduced over the channel of that
-  // connection. A program with one connection has no use for it.
-  void met(pid_t process, LocalChannel& channel, const sockaddr_storage& destination);
+  // connection. A program with one connection has no use for it. `staged`: whether the connection
+  // is so; then all connections of the pair are.
+  void met(pid_t process, LocalChannel& channel, const sockaddr_storage& destination, bool staged);
   // The other side: the message that introduces it.
   void introduced(pid_t process, LocalChannel::Message message);
 
@@ -74,7 +75,8 @@ class ProcessPairs {
     bool refused = false;
   };
   [[nodiscard]] static Key key_of(const sockaddr_storage& address);
-  [[nodiscard]] std::shared_ptr<ProcessPair> introduce(pid_t process, LocalChannel& channel);
+  [[nodiscard]] std::shared_ptr<ProcessPair> introduce(pid_t process, LocalChannel& channel,
+                                                       bool staged);
   void limit();
 
   Device& device_;

@@ -8,7 +8,9 @@ namespace weft::device {
 // The texts are constants.
 struct CarrierNote {
   std::string_view name = "none";  // or "tcp", "same-host", "udp"
-  std::string_view reason;         // for "tcp": why not "same-host", as the end of "because ..."
+  // As the end of "because ...": for "tcp" why not "same-host", and for that why payload is copied
+  // through shared memory; empty where it is not.
+  std::string_view reason;
 };
 
 }  // namespace weft::device

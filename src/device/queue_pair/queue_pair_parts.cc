@@ -79,7 +79,9 @@ bool QueuePairParts::note_carrier(const CarrierNote& now) {
   }
   if (settings.verbose) {
     log_format(LogLevel::info, object.data(), "%s: %s%s%.*s", object.data(),
-               now.name == "tcp" ? "TCP" : "same host, without TCP",
+               now.name == "tcp"    ? "TCP"
+               : now.reason.empty() ? "same host, without TCP"
+                                    : "same host, without TCP, payload through shared memory",
                now.reason.empty() ? "" : ", because ", reason, now.reason.data());
   }
   return true;
