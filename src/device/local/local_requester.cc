@@ -361,7 +361,7 @@ bool LocalRequester::add_write(const WorkRequest& work) {
 LocalRequester::Outcome LocalRequester::execute_read(const WorkRequest& work) {
   if (length_bytes_ == 0) return request_access(work);
   const Outcome outcome = access_directly(work, IBV_ACCESS_REMOTE_READ);
-  return outcome == Outcome::blocked || failure_ ? outcome : complete(work, Status::success);
+  return outcome != Outcome::done || failure_ ? outcome : complete(work, Status::success);
 }
 
 // The peer reads it once it sees how the connection has ended.

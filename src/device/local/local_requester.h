@@ -115,7 +115,9 @@ class LocalRequester {
     bool signaled = true;
     // Of a Send whose payload the peer fetches; 0: of others.
     std::uint64_t request = 0;
-    std::vector<iwarp::LocalSlice> slices;
+    bool has_place = false;  // a Read of a staged connection, in the place `read`
+    std::uint64_t read = 0;
+    std::vector<iwarp::LocalSlice> slices;  // of both
   };
 
   [[nodiscard]] Outcome execute(const iwarp::WorkRequest& work);
@@ -160,6 +162,10 @@ class LocalRequester {
   [[nodiscard]] Outcome execute_behind_staged(const iwarp::WorkRequest& work);
   [[nodiscard]] static bool fits_in_ring(const iwarp::WorkRequest& work,
                                          std::uint64_t length_bytes);
+  [[nodiscard]] static bool fits_in_place(const iwarp::WorkRequest& work,
+                                          std::uint64_t length_bytes);
+  [[nodiscard]] Outcome read_to_place(const iwarp::WorkRequest& work);
+  [[nodiscard]] bool take_read(const UnderWay& sent);
   [[nodiscard]] bool fill_part(const iwarp::WorkRequest& work);
   void ask_for_part(const iwarp::WorkRequest& work);
   [[nodiscard]] bool take_part(const iwarp::WorkRequest& work);
@@ -202,6 +208,9 @@ class LocalRequester {
     // In a staged connection: the part that was asked for last, or is to be filled next.
     std::uint64_t part = 0;
     bool next_fails = false;  // the memory of the part behind it cannot be read
+    // Reads with places in the staging area: since the beginning, and under way.
+    std::uint64_t reads = 0;
+    std::uint32_t reads_under_way = 0;
   };
   Asked asked_;
   PeerReceives receives_;

@@ -65,6 +65,8 @@ LocalRequester::UnderWay& LocalRequester::add_under_way(const WorkRequest& work)
                                           .operation = work.operation,
                                           .signaled = work.signaled,
                                           .request = 0,
+                                          .has_place = false,
+                                          .read = 0,
                                           .slices = {}});
 }
 
@@ -74,8 +76,13 @@ void LocalRequester::retire_taken() {
     const UnderWay sent = std::move(under_way_.front());
     under_way_.pop_front();
     length_bytes_ = sent.length_bytes;
-    (void)complete({.wr_id = sent.wr_id, .operation = sent.operation, .signaled = sent.signaled},
-                   Status::success);
+    const WorkRequest work{
+        .wr_id = sent.wr_id, .operation = sent.operation, .signaled = sent.signaled};
+    if (sent.has_place && !take_read(sent)) {
+      (void)fail(work, Status::local_protection, {EndReason::local_error, inbox::End::closed});
+      return;
+    }
+    (void)complete(work, Status::success);
     receive_found();
   }
 }
@@ -92,6 +99,7 @@ void LocalRequester::watch_oldest() {
     peer.wants_room.store(1, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);  // the look must not come first
     retire_taken();
+    if (failure_) return;
   }
   const std::uint64_t starving = peer.receives.starving.load(std::memory_order_acquire);
   if (starving == 0) return;
@@ -99,7 +107,7 @@ void LocalRequester::watch_oldest() {
   if (!under_way_.empty()) {
     // Behind the look at `starving`: the peer writes that after it has taken what comes before.
     retire_taken();
-    if (under_way_.empty() || starving > under_way_.front().end) return;
+    if (failure_ || under_way_.empty() || starving > under_way_.front().end) return;
     if (!wait_is_over(under_way_.front().length_bytes) || !give_up(starving)) return;
     fail_oldest(Status::rnr_retry_exceeded, refused);
   } else if (reply_awaited_ && takes_receive(pending_.front().request.operation)) {
@@ -140,7 +148,9 @@ LocalRequester::Outcome LocalRequester::request_access(const WorkRequest& work) 
   if (local_.size() > inbox::AccessRequest::most_pieces) {
     return fail(work, Status::local_operation, {EndReason::local_error, inbox::End::closed});
   }
-  if (connection_.staged()) return request_staged(work);
+  if (connection_.staged()) {
+    return fits_in_place(work, length_bytes_) ? read_to_place(work) : request_staged(work);
+  }
   if (!push_request(work, 0)) return Outcome::blocked;
   connection_.wake();  // the answer must not wait for the peer's program to poll
   reply_awaited_ = true;
@@ -203,7 +213,7 @@ void LocalRequester::take_reply(const inbox::AccessReply& reply) {
   // The peer cannot match the oldest message, and it has taken all before.
   if (!under_way_.empty() && failed) {
     retire_taken();
-    if (under_way_.empty()) return;
+    if (under_way_.empty() || failure_) return;
     const bool ours = status == Status::local_protection;  // the memory of this end
     return fail_oldest(status, ours ? Failure{EndReason::local_error, inbox::End::closed}
                                     : Failure{EndReason::peer_terminated, inbox::End::none});

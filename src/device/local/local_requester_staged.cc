@@ -3,6 +3,7 @@
 
 #include "device/local/local_requester.h"
 #include "device/local/staging.h"
+#include "iwarp/scatter.h"
 
 namespace weft::device {
 namespace {
@@ -45,11 +46,49 @@ LocalRequester::Outcome LocalRequester::request_in_ring(const WorkRequest& work)
   return Outcome::under_way;
 }
 
-// As execute_behind(). What needs more than the ring waits until nothing is under way.
-LocalRequester::Outcome LocalRequester::execute_behind_staged(const WorkRequest& work) {
-  if (iwarp::is_answered(work.operation) || is_local(work.operation) || !gather(work)) {
+bool LocalRequester::fits_in_place(const WorkRequest& work, std::uint64_t length_bytes) {
+  return work.operation == Operation::read && length_bytes > 0 &&
+         length_bytes <= staging::place_bytes;
+}
+
+LocalRequester::Outcome LocalRequester::read_to_place(const WorkRequest& work) {
+  if (asked_.reads_under_way == staging::places || !room_for(request_bytes)) {
     return Outcome::blocked;
   }
+  inbox::AccessRequest request = access_request(work, length_bytes_);
+  request.number = ++asked_.requests;
+  request.flags |= inbox::flag_unanswered;
+  request.part = staging::place_of(length_bytes_, asked_.reads);
+  const iovec payload{&request, sizeof request};
+  (void)connection_.push(header_of(inbox::Kind::request, work, 0), {&payload, 1});
+  UnderWay& sent = add_under_way(work);
+  sent.has_place = true;
+  sent.read = asked_.reads++;
+  sent.slices.assign(work.slices.begin(), work.slices.end());
+  ++asked_.reads_under_way;
+  connection_.wake();  // the peer's program may not poll
+  return Outcome::under_way;
+}
+
+// The peer has taken the request, so that the data is in its place. The memory is looked up anew,
+// since it may have been deregistered.
+bool LocalRequester::take_read(const UnderWay& sent) {
+  --asked_.reads_under_way;
+  local_.clear();
+  return iwarp::map_slices(parts_.memory, sent.slices, 0, sent.length_bytes, true, local_) ==
+             iwarp::Fault::none &&
+         staging::scatter(local_, staging::place_of(sent.length_bytes, sent.read),
+                          connection_.peer_staging());
+}
+
+// As execute_behind(). What needs more than the ring and a place waits until nothing is under way,
+// and so does what has to come behind Reads (IBV_SEND_FENCE).
+LocalRequester::Outcome LocalRequester::execute_behind_staged(const WorkRequest& work) {
+  if ((work.fence && asked_.reads_under_way > 0) || is_local(work.operation) || !gather(work)) {
+    return Outcome::blocked;
+  }
+  if (fits_in_place(work, length_bytes_)) return read_to_place(work);
+  if (iwarp::is_answered(work.operation)) return Outcome::blocked;
   const bool fits = fits_in_ring(work, length_bytes_);
   if (!takes_receive(work.operation)) return fits ? request_in_ring(work) : Outcome::blocked;
   const bool plain =

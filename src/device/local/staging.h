@@ -5,12 +5,13 @@
 // in every connection. For all else the requester asks the peer's device (inbox::AccessRequest),
 // which carries the request out with its own checks. Up to 12 KiB of a Write or a Send follow the
 // request in the ring. Several of these may be under way, and each is over when the peer has taken
-// it. Longer payload is copied into the staging area of the peer's inbox, and what a Read wants is
-// there with the answer.
+// it. So may several Reads of up to 16 KiB: each has a place in the staging area of the peer's
+// inbox, where its data is when the peer has taken it. Longer payload is copied into that area, and
+// what a longer Read wants is there with the answer.
 //
-// A request that uses the area is the only one under way. A long one has several parts, and one
-// part is asked for after the other. They use the two halves of the area in turn, so that each end
-// copies one part while the other end copies the next.
+// A longer request is the only one under way. It has several parts, and one part is asked for after
+// the other. They use the two halves of the area in turn, so that each end copies one part while
+// the other end copies the next.
 #pragma once
 
 #include <sys/uio.h>
@@ -34,6 +35,17 @@ inline constexpr std::uint32_t part_bytes = inbox::staging_bytes / 2;
           .bytes = static_cast<std::uint32_t>(
               std::min<std::uint64_t>(length_bytes - offset, part_bytes)),
           .at = static_cast<std::uint32_t>(number % 2) * part_bytes};
+}
+
+// The places of short Reads.
+inline constexpr std::uint32_t places = 16;
+inline constexpr std::uint32_t place_bytes = inbox::staging_bytes / places;
+
+// All of a Read of so many bytes, which has the place with that number modulo `places`.
+[[nodiscard]] inline inbox::Part place_of(std::uint64_t length_bytes, std::uint64_t number) {
+  return {.offset = 0,
+          .bytes = static_cast<std::uint32_t>(length_bytes),
+          .at = static_cast<std::uint32_t>(number % places) * place_bytes};
 }
 
 // Whether a part is within its request and within the area: the peer may have written anything.

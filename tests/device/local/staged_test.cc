@@ -33,6 +33,12 @@ void run_refused(int error, Body body) {
   if (!possible) GTEST_SKIP() << "no seccomp filters here";
 }
 
+PairOptions staged_options() {
+  PairOptions options;
+  options.settings.same_host = SameHost::staged;
+  return options;
+}
+
 class Staged : public SameHostTest {
  protected:
   // Everything that has payload, of a size with several parts and of one with a short last part.
@@ -93,19 +99,108 @@ TEST_F(Staged, ConnectionsLeaveTcpWhereTheKernelRefuses) {
 }
 
 TEST_F(Staged, ASettingAsksForIt) {
-  PairOptions options;
-  options.settings.same_host = SameHost::staged;
-  Pair pair(options);
+  Pair pair(staged_options());
   exchange_all(pair);
   EXPECT_EQ(carrier_of(pair.a), "same-host WEFT_SAME_HOST is staged");
+}
+
+// Several are under way at a time, with a part of the staging area each, beside other requests.
+TEST_F(Staged, ShortReadsAndWritesCompleteInOrder) {
+  constexpr std::size_t bytes = 7001;
+  constexpr std::size_t rounds = 100;
+  Pair pair(staged_options());
+  const auto source = pair.a.buffer(2 * rounds * bytes);
+  const auto target = pair.b.buffer(2 * rounds * bytes);
+  exchange_one(pair, *source, *target);
+  source->fill(1);
+  target->fill(2);
+  std::uint64_t posted = 0;
+  std::uint64_t done = 0;
+  const auto await_one = [&] {
+    const ibv_wc completion = pair.a.await();
+    ASSERT_EQ(completion.status, IBV_WC_SUCCESS);
+    ASSERT_EQ(completion.wr_id, done);
+    if (done % 2 == 0) {
+      EXPECT_TRUE(source->holds(2, done * bytes, (done + 1) * bytes));
+    }
+    ++done;
+  };
+  while (posted < 2 * rounds) {
+    const std::uint64_t at = target->address() + posted * bytes;
+    const std::vector<ibv_sge> piece{source->sge(posted * bytes, bytes)};
+    const int failed = posted % 2 == 0 ? pair.a.read(posted, piece, at, target->rkey())
+                                       : pair.a.write(posted, piece, at, target->rkey());
+    if (failed == 0) ++posted;
+    if (failed != 0) await_one();
+  }
+  while (done < posted) await_one();
+  for (std::uint64_t i = 1; i < posted; i += 2)
+    EXPECT_TRUE(target->holds(1, i * bytes, (i + 1) * bytes)) << i;
+}
+
+// IBV_SEND_FENCE: what a Read has brought is sent.
+TEST_F(Staged, AFencedSendWaitsForReads) {
+  Pair pair(staged_options());
+  const auto source = pair.a.buffer(5000);
+  const auto target = pair.b.buffer(10'000);
+  exchange_one(pair, *source, *target);
+  for (std::uint8_t seed = 3; seed < 23; ++seed) {
+    target->fill(seed);
+    ASSERT_EQ(pair.b.post_receive(1, {target->sge(5000, 5000)}), 0);
+    ASSERT_EQ(pair.a.read(1, {source->sge(0, 5000)}, target->address(), target->rkey()), 0);
+    ASSERT_EQ(pair.a.send(2, {source->sge(0, 5000)}, IBV_SEND_SIGNALED | IBV_SEND_FENCE), 0);
+    expect_success(pair.a, 1);
+    expect_success(pair.a, 2);
+    expect_success(pair.b, 1);
+    for (std::size_t i = 0; i < 5000; ++i)
+      ASSERT_EQ(target->bytes()[5000 + i], target->bytes()[i]) << i;
+  }
+}
+
+// The Reads before it complete, it fails, and those behind it are flushed.
+TEST_F(Staged, AWrongReadAmongOthersFailsAlone) {
+  Pair pair(staged_options());
+  const auto source = pair.a.buffer(10 * 5000);
+  const auto target = pair.b.buffer(10 * 5000);
+  exchange_one(pair, *source, *target);
+  source->fill(1);
+  target->fill(2);
+  for (std::uint64_t i = 0; i < 10; ++i) {
+    const std::uint32_t rkey = target->rkey() + (i == 4 ? 1 : 0);
+    ASSERT_EQ(pair.a.read(i, {source->sge(i * 5000, 5000)}, target->address() + i * 5000, rkey), 0);
+  }
+  for (std::uint64_t i = 0; i < 10; ++i) {
+    const ibv_wc completion = pair.a.await();
+    EXPECT_EQ(completion.wr_id, i);
+    EXPECT_EQ(completion.status, i < 4    ? IBV_WC_SUCCESS
+                                 : i == 4 ? IBV_WC_REM_ACCESS_ERR
+                                          : IBV_WC_WR_FLUSH_ERR);
+  }
+  EXPECT_TRUE(source->holds(2, 0, 4 * 5000));
+  EXPECT_TRUE(source->holds(1, 4 * 5000, 10 * 5000));
+}
+
+// Memory that is deregistered under a Read is not written any more.
+TEST_F(Staged, AReadIntoMemoryThatIsDeregisteredFails) {
+  PairOptions options = staged_options();
+  options.settings.progress = ProgressMode::manual;
+  Pair pair(options);
+  const auto source = pair.a.buffer(5000);
+  const auto target = pair.b.buffer(5000);
+  exchange_one(pair, *source, *target);
+  source->fill(1);
+  target->fill(2);
+  ASSERT_EQ(pair.a.read(1, {source->sge(0, 5000)}, target->address(), target->rkey()), 0);
+  source->deregister();
+  EXPECT_FALSE(pair.b.look());
+  EXPECT_EQ(pair.a.await().status, IBV_WC_LOC_PROT_ERR);
+  EXPECT_TRUE(source->holds(1, 0, 5000));
 }
 
 // Each part was placed when the next one is asked for, so a region that is gone by then ends the
 // request as over TCP.
 TEST_F(Staged, ARequestOfSeveralPartsIsCheckedAsAWhole) {
-  PairOptions options;
-  options.settings.same_host = SameHost::staged;
-  Pair pair(options);
+  Pair pair(staged_options());
   const auto source = pair.a.buffer(largest);
   const auto target = pair.b.buffer(largest);
   source->fill(1);
@@ -118,8 +213,7 @@ TEST_F(Staged, ARequestOfSeveralPartsIsCheckedAsAWhole) {
 
 // The receive of a Send that has come in part is flushed like the others.
 TEST_F(Staged, ASendThatEndsBetweenItsPartsLosesNoReceive) {
-  PairOptions options;
-  options.settings.same_host = SameHost::staged;
+  PairOptions options = staged_options();
   options.settings.progress = ProgressMode::manual;
   Pair pair(options);
   const auto source = pair.a.buffer(largest);
