@@ -56,3 +56,11 @@ function(weft_test_over_tcp name)
   set_tests_properties(tcp.${name} PROPERTIES
     TIMEOUT 600 ENVIRONMENT "WEFT_SAME_HOST=off;WEFT_TEST_CARRIER=tcp")
 endfunction()
+
+# weft_test_staged(NAME): all tests of that program once more, where the processes of a connection
+# cannot reach each other's memory.
+function(weft_test_staged name)
+  add_test(NAME staged.${name} COMMAND ${name})
+  set_tests_properties(staged.${name} PROPERTIES
+    TIMEOUT 600 ENVIRONMENT "WEFT_SAME_HOST=staged;WEFT_TEST_CARRIER=staged")
+endfunction()

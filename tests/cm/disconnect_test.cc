@@ -163,6 +163,11 @@ class ClosingStream : public Disconnect {
   }
 };
 
+std::string name_of(device::SameHost same_host) {
+  if (same_host == device::SameHost::off) return "tcp";
+  return same_host == device::SameHost::staged ? "staged" : "same_host";
+}
+
 // Of a queue pair on TCP, and of one that has left it.
 class Closing : public ClosingStream, public testing::WithParamInterface<device::SameHost> {
  protected:
@@ -192,10 +197,9 @@ class Closing : public ClosingStream, public testing::WithParamInterface<device:
 };
 
 INSTANTIATE_TEST_SUITE_P(Carriers, Closing,
-                         testing::Values(device::SameHost::off, device::SameHost::automatic),
-                         [](const auto& carrier) {
-                           return carrier.param == device::SameHost::off ? "tcp" : "same_host";
-                         });
+                         testing::Values(device::SameHost::off, device::SameHost::automatic,
+                                         device::SameHost::staged),
+                         [](const auto& carrier) { return name_of(carrier.param); });
 
 TEST_P(Closing, ProvesWhatWasSentBefore) {
   for (const bool client_first : {true, false}) {
@@ -287,10 +291,9 @@ class BrieflyClosing : public Closing {
 };
 
 INSTANTIATE_TEST_SUITE_P(Carriers, BrieflyClosing,
-                         testing::Values(device::SameHost::off, device::SameHost::automatic),
-                         [](const auto& carrier) {
-                           return carrier.param == device::SameHost::off ? "tcp" : "same_host";
-                         });
+                         testing::Values(device::SameHost::off, device::SameHost::automatic,
+                                         device::SameHost::staged),
+                         [](const auto& carrier) { return name_of(carrier.param); });
 
 TEST_P(BrieflyClosing, FlushesWhatIsNotProvenInTime) {
   if (!holds_sends()) GTEST_SKIP() << "a Send does not wait for its receive";

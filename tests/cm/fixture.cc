@@ -47,6 +47,10 @@ void CmTest::SetUp() {
   if (carrier && std::string_view(carrier) == "tcp") {
     settings_.same_host = device::SameHost::off;
   }
+  if (carrier && std::string_view(carrier) == "staged" &&
+      settings_.same_host == device::SameHost::automatic) {
+    settings_.same_host = device::SameHost::staged;
+  }
   auto made = device::Device::create(settings_);
   ASSERT_TRUE(made.ok()) << made.error();
   device_ = std::move(*made);

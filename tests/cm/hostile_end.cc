@@ -51,6 +51,11 @@ void feed(Handshake& handshake, Bytes bytes) {
   }
 }
 
+// Whether the connections of this run copy through shared memory.
+bool is_staged(const device::Device& device) {
+  return device.settings().same_host == device::SameHost::staged;
+}
+
 }  // namespace
 
 HostileEnd::HostileEnd() {
@@ -68,7 +73,7 @@ HostileEnd HostileEnd::that_dials(device::Device& device) {
   EXPECT_EQ(device::sys::socket_pair(SOCK_SEQPACKET, ends), 0);
   end.channel_ = LocalChannel(Descriptor(ends[0]));
   LocalChannel::Message introduction;
-  introduction.bytes.push_back(std::byte{3});
+  introduction.bytes.push_back(is_staged(device) ? std::byte{5} : std::byte{3});
   introduction.descriptors.emplace_back(ends[1]);
   introduction.descriptors.emplace_back(::fcntl(end.bells_.file(), F_DUPFD_CLOEXEC, 0));
   device.process_pairs().introduced(::getpid(), std::move(introduction));
@@ -85,7 +90,7 @@ HostileEnd HostileEnd::that_serves(device::Device& device, const sockaddr_storag
   std::optional<LocalChannel::Message> introduction;
   const std::uint64_t end_ns = device::sys::now_ns() + std::uint64_t{patience_ms} * 1'000'000;
   while (!introduction && device::sys::now_ns() < end_ns) {
-    device.process_pairs().met(::getpid(), there, destination, false);
+    device.process_pairs().met(::getpid(), there, destination, is_staged(device));
     introduction = here.receive();
   }
   if (!introduction || introduction->descriptors.size() != 2) {

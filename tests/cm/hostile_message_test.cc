@@ -1,5 +1,6 @@
 // A process of the same user whose messages contradict themselves: what the program learns is what
 // the device has checked and carried out.
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <memory>
@@ -66,8 +67,13 @@ class HostileMessage : public HostilePair {
     std::memcpy(slot.data.data(), &header, sizeof header);
     std::byte* at = slot.data.data() + sizeof header;
     if (request) {
-      std::memcpy(at, request, sizeof *request);
-      // The payload is memory of this process.
+      inbox::AccessRequest sent = *request;
+      // In a staged connection the payload is in the staging area.
+      if (sent.part.bytes == 0) {
+        sent.part.bytes = static_cast<std::uint32_t>(request->length_bytes);
+      }
+      std::memcpy(at, &sent, sizeof sent);
+      // Otherwise it is memory of this process.
       const inbox::Piece piece{reinterpret_cast<std::uint64_t>(memory_.data()) + 4096,
                                request->length_bytes};
       std::memcpy(at + sizeof *request, &piece, sizeof piece);
@@ -137,6 +143,46 @@ TEST_F(HostileMessage, NoneSaysThatAnStagIsInvalidWithoutInvalidatingIt) {
     while (!quiet(strangers_)) next(strangers_);
   }
   expect_service();
+}
+
+// What a process that copies through shared memory says about the place of the payload.
+TEST_F(HostileMessage, APartThatCannotBeEndsTheConnection) {
+  if (settings_.same_host != device::SameHost::staged) GTEST_SKIP() << "about staged connections";
+  const std::array wrong{
+      inbox::Part{.offset = 0, .bytes = 8, .at = inbox::staging_bytes - 4},
+      inbox::Part{.offset = 0, .bytes = 8, .at = 0xFFFF'FFFC},
+      inbox::Part{.offset = 0, .bytes = 9, .at = 0},
+      inbox::Part{.offset = 1, .bytes = 8, .at = 0},
+      inbox::Part{.offset = ~std::uint64_t{3}, .bytes = 8, .at = 0},
+  };
+  for (std::size_t i = 0; i < wrong.size(); ++i) {
+    SCOPED_TRACE(i);
+    if (i > 0) connect();
+    ASSERT_FALSE(HasFatalFailure());
+    const inbox::AccessRequest request{
+        .number = 1, .operation = Operation::send, .length_bytes = 8, .part = wrong[i]};
+    put({.kind = inbox::Kind::request, .length_bytes = 8}, &request);
+    EXPECT_EQ(received().status, IBV_WC_WR_FLUSH_ERR);
+    destroy(std::exchange(server_, nullptr));
+    while (!quiet(strangers_)) next(strangers_);
+  }
+  expect_service();
+}
+
+// A Send whose parts do not agree changes nothing but its own receive.
+TEST_F(HostileMessage, PartsOfDifferentRequestsStayInTheReceive) {
+  if (settings_.same_host != device::SameHost::staged) GTEST_SKIP() << "about staged connections";
+  std::ranges::fill(memory_, std::byte{7});
+  inbox::AccessRequest request{.number = 1, .operation = Operation::send, .length_bytes = 64};
+  request.part = {.offset = 0, .bytes = 32, .at = 0};
+  put({.kind = inbox::Kind::request, .length_bytes = 64}, &request);
+  while (end_->device_inbox()->consumed.load() < 1) device::sys::yield();
+  request.length_bytes = 4096;
+  request.part = {.offset = 4000, .bytes = 96, .at = 0};
+  put({.kind = inbox::Kind::request, .length_bytes = 4096}, &request);
+  EXPECT_NE(received().status, IBV_WC_SUCCESS);
+  EXPECT_TRUE(std::ranges::all_of(std::span(memory_).subspan(receive_bytes),
+                                  [](std::byte byte) { return byte == std::byte{7}; }));
 }
 
 }  // namespace
