@@ -12,7 +12,9 @@ import hostile
 from harness import json_of, need
 from hostile import Peer, fpdu, read_request, tagged
 
-_OFFER = struct.Struct("=IIQQ")  # magic, receives, the mark's address and number
+# Magic, receives, the mark's address, number and descriptor, and whether the sender reaches the
+# other process.
+_OFFER = struct.Struct("=IIQQqQ")
 _ADD_SEALS, _SEALS = 1033, 7  # F_ADD_SEALS; no shrinking, no growing, no further seals
 
 
@@ -51,13 +53,13 @@ class Channel:
 
 def _wrong(fields, sizes):
     """Offers with their files; each breaks one rule."""
-    magic, receives, address, number = fields
+    names = ("magic", "receives", "address", "number", "descriptor", "reaches")
+    values = dict(zip(names, fields, strict=True))
 
     def files(*changed, seals=_SEALS):
         return [_file(size, seals) for size in (changed or sizes)]
 
     def offer(files_, **changed):
-        values = {"magic": magic, "receives": receives, "address": address, "number": number}
         return _OFFER.pack(*(values | changed).values()), files_
 
     good = _OFFER.pack(*fields)
@@ -65,7 +67,7 @@ def _wrong(fields, sizes):
         "nothing": (b"\0", []), "half of it": (good[:12], files()), "more": (good * 2, files()),
         "no file": (good, []), "two files": (good, files(*sizes[:2])),
         "eight files": (good, files(*sizes[:1] * 8)),
-        "another version": offer(files(), magic=magic + 16),
+        "another version": offer(files(), magic=values["magic"] + 16),
         "no receives": offer(files(), receives=0), "three receives": offer(files(), receives=3),
         "2^31 receives": offer(files(), receives=1 << 31),
         "more receives than there is room for": offer(files(), receives=1 << 14),
@@ -75,7 +77,7 @@ def _wrong(fields, sizes):
         "a file that is none": (good, [os.dup(0), *files(*sizes[1:])]),
         "a mark at no address": offer(files(), address=8),
         "a mark in the kernel": offer(files(), address=(1 << 64) - 4096),
-        "another mark": offer(files(), number=number ^ 1),
+        "another mark": offer(files(), number=values["number"] ^ 1),
     }
 
 
@@ -105,7 +107,7 @@ def local_offers(stage):
     """Each offer is wrong in one way."""
     path = stage.scratch("stats.json")
     target = hostile.Target(stage, options=["--stats", path])
-    names = list(_wrong((0, 64, 0, 0), (4096, 4096, 4096)))
+    names = list(_wrong((0, 64, 0, 0, 0, 0), (4096, 4096, 4096)))
     _attack(target, names[0])  # what the target grants is a file from now on
     before = target.look()
     for name in names:
