@@ -117,8 +117,9 @@ def of_the_server(stage, count, env=None, limit_ns=_LIMIT_NS):
     return deaths.need_no_leak()
 
 
-_TCP = {"WEFT_SAME_HOST": "off"}
 for _name, _run in (("of_the_client", of_the_client), ("of_the_server", of_the_server)):
     cases.add(f"death.{_name}", lambda stage, run=_run: print(run(stage, DEATHS)), timeout_s=240)
-    cases.add(f"death.{_name}_tcp", lambda stage, run=_run: print(run(stage, DEATHS // 2, _TCP)),
-              timeout_s=240)
+    for _carrier, _same_host in (("tcp", "off"), ("staged", "staged")):
+        cases.add(f"death.{_name}_{_carrier}",
+                  lambda stage, run=_run, env={"WEFT_SAME_HOST": _same_host}:
+                  print(run(stage, DEATHS // 2, env)), timeout_s=240)

@@ -22,5 +22,5 @@ def _last_send(same_host):
     return run
 
 
-for _name, _same_host in (("tcp", "off"), ("within_host", "auto")):
+for _name, _same_host in (("tcp", "off"), ("within_host", "auto"), ("staged", "staged")):
     cases.add(f"last_send.{_name}", _last_send(_same_host), timeout_s=_LIMIT_S + 60)

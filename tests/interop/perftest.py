@@ -95,6 +95,10 @@ def add_loopback():
         add("ipv4", program, "127.0.0.1", sizes=ALL_SIZES)
         add("bidirectional", program, "127.0.0.1", "-b", sizes=ALL_SIZES, iterations=_SOME)
         add("four_queue_pairs", program, "127.0.0.1", "-q", 4, sizes=ALL_SIZES, iterations=_SOME)
+        # As where the kernel does not let the processes reach each other's memory.
+        staged = ("--same-host", "staged", "--shared-heap", "off")
+        add("staged", program, "127.0.0.1", "-b", sizes=ALL_SIZES, iterations=_SOME,
+            weft_options=(staged, staged))
     for program in LATENCY:
         add("ipv4", program, "127.0.0.1", sizes=ALL_SIZES, iterations=_FEW, sanitized=True)
     for program in BANDWIDTH + LATENCY:
