@@ -1,7 +1,7 @@
 # weft_library(NAME SOURCES... [ALONE...] [DEPS...]): one static library per layer; includes src/.
-# Instrumented code is compiled several sources at a time, which takes half of the time. Those of
-# ALONE are compiled one by one everywhere: their helpers have the same names as those of others, or
-# a program brings a definition of its own.
+# Instrumented code is compiled several sources at a time, which saves time. Those of ALONE are
+# compiled one by one everywhere: their helpers have the same names as those of others, or a program
+# brings a definition of its own.
 # weft_test(NAME SOURCES... [DEPS...] [PORTABLE] [TIMEOUT_S N]): one GoogleTest program, its cases
 # listed to CTest. A portable one needs nothing of the machine but a processor, which may be
 # emulated.

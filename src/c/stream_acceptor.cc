@@ -5,21 +5,13 @@
 #include <cerrno>
 #include <utility>
 
+#include "verbs/lost_peer.h"
 #include "weft/deadline.hpp"
 #include "weft/error.hpp"
 
 namespace weft::c {
 
 using stream::Stream;
-
-namespace {
-
-// Whether this process lacks what a stream needs. accept(2) fails then as well.
-bool is_shortage(int error) {
-  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
-}
-
-}  // namespace
 
 StreamAcceptor::StreamAcceptor(stream::Listener listener, std::vector<std::byte> private_data)
     : listener_(std::move(listener)), private_data_(std::move(private_data)) {
@@ -34,9 +26,8 @@ void StreamAcceptor::take_requests() {
     try {
       connecting_.add(std::move(*request).accept(private_data_));
     } catch (const Error& error) {
-      // The request is rejected when it is destroyed. Either this peer has disconnected already,
-      // and others may follow, or the next one would fail as well, which the program must know.
-      if (is_shortage(error.error_number())) throw;
+      // The request is rejected when it is destroyed.
+      if (!verbs::detail::is_lost_peer(error.error_number())) throw;
     }
   }
 }

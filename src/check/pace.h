@@ -1,18 +1,14 @@
 // How often something may be done.
 #pragma once
 
-#include <time.h>
-
 #include <cstdint>
+
+#include "base/kernel_clock.h"
 
 namespace weft::check {
 
 [[nodiscard]] inline std::uint64_t now_ns() {
-  constexpr std::uint64_t ns_per_s = 1'000'000'000;
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * ns_per_s +
-         static_cast<std::uint64_t>(now.tv_nsec);
+  return kernel_clock_ns(CLOCK_MONOTONIC);
 }
 
 // The first `at_once` times at any time, so that a short program is checked well, and then once in

@@ -46,7 +46,7 @@ bool AcceptQueue::has_room() {
   const auto oldest = std::ranges::find_if(connecting_, is_silent);
   // Without one, the next take() makes room.
   if (oldest == connecting_.end()) return false;
-  const auto left = oldest->since + longest_silence - steady_now();
+  const auto left = oldest->since + verbs::detail::longest_silence - steady_now();
   if (left > Clock::duration::zero()) {
     silent_.set(left);
     watch_requests(false);

@@ -11,16 +11,14 @@
 
 #include "connection/conditions.h"
 #include "connection/core.h"
+#include "verbs/accept_limits.h"
 
 namespace weft::connection::detail {
 
 // Thread-safe.
 class AcceptQueue {
  public:
-  // The number of connections that peers can make a listener hold before they are established.
-  static constexpr std::size_t most = 64;
-  // A peer that was silent for this long makes room for others. One that works needs a round trip.
-  static constexpr std::chrono::seconds longest_silence{1};
+  static constexpr std::size_t most = verbs::detail::most_accepted;
 
   // `requests`: the descriptor of the listener, readable while a request may wait. Throws Error.
   explicit AcceptQueue(int requests);

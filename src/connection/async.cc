@@ -1,7 +1,5 @@
 #include "weft/connection/async.hpp"
 
-#include <fmt/format.h>
-
 #include <functional>
 
 #include "connection/address_resolution.h"

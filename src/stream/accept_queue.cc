@@ -49,7 +49,7 @@ bool AcceptQueue::has_room() {
       connecting_, [](const Entry& entry) { return entry.stream.state() == State::connecting; });
   // Without one, a stream is connected, and the next take() makes room.
   if (oldest == connecting_.end()) return false;
-  const auto left = oldest->since + longest_silence - steady_now();
+  const auto left = oldest->since + verbs::detail::longest_silence - steady_now();
   if (left > Clock::duration::zero()) {
     silent_.set(left);
     return false;

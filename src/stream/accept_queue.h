@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "stream/fork_handler.h"
+#include "verbs/accept_limits.h"
 #include "verbs/conditions.h"
 #include "verbs/waiter.h"
 #include "weft/stream/stream.hpp"
@@ -19,10 +20,7 @@ namespace weft::stream::detail {
 // Thread-safe.
 class AcceptQueue {
  public:
-  // The number of streams that peers can make a listener hold before they are connected.
-  static constexpr std::size_t most = 64;
-  // A peer that was silent for this long makes room for others. One that works needs a round trip.
-  static constexpr std::chrono::seconds longest_silence{1};
+  static constexpr std::size_t most = verbs::detail::most_accepted;
 
   AcceptQueue() = default;  // throws Error
   ~AcceptQueue();

@@ -361,11 +361,8 @@ TEST(GuardedMemory, ASignalThatIsSentGoesToTheProgram) {
 
 // Without the handler and without process_vm_readv(2) good memory must still be copied.
 TEST(GuardedMemory, CopiesWhereASandboxRefusesTheKernelsCopy) {
-  bool refused = false;
   catch_faults();
-  std::thread([&] {
-    refused = test::refuse({SYS_process_vm_readv, SYS_process_vm_writev}, EPERM);
-    if (!refused) return;
+  const bool refused = test::run_without({SYS_process_vm_readv, SYS_process_vm_writev}, EPERM, [&] {
     sigset_t all;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, nullptr);
@@ -373,7 +370,7 @@ TEST(GuardedMemory, CopiesWhereASandboxRefusesTheKernelsCopy) {
     copy_every_size();
     alignas(8) std::uint64_t word = 0;
     atomics_work(&word);
-  }).join();
+  });
   if (!refused) GTEST_SKIP() << "no seccomp filters";
 }
 

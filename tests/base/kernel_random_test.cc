@@ -10,7 +10,6 @@
 #include <cstring>
 #include <numeric>
 #include <set>
-#include <thread>
 #include <vector>
 
 #include "support/refuse.h"
@@ -51,10 +50,7 @@ TEST(KernelRandom, BoundsAreKeptAndReached) {
 
 // The fallbacks are as good, and two uses give different words.
 void draw_without(const std::vector<test::RefusedCall>& calls) {
-  bool possible = false;
-  std::thread([&] {
-    possible = test::refuse(calls, EPERM);
-    if (!possible) return;
+  const bool possible = test::run_without(calls, EPERM, [&] {
     const auto words = draw();
     expect_random(words);
     EXPECT_NE(words, draw());
@@ -62,7 +58,7 @@ void draw_without(const std::vector<test::RefusedCall>& calls) {
     std::array<std::uint32_t, 4> key{};
     std::memcpy(key.data(), reinterpret_cast<const void*>(getauxval(AT_RANDOM)), sizeof key);
     for (const std::uint32_t part : key) EXPECT_EQ(std::ranges::count(words, part), 0);
-  }).join();
+  });
   if (!possible) GTEST_SKIP() << "no seccomp filters here";
 }
 

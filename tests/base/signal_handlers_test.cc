@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
-#include <thread>
 
 #include "base/undisturbed.h"
 #include "base/write_signals.h"
@@ -84,14 +83,11 @@ TEST(SignalHandlers, WhatTheProgramHasBlockedDoesNotCount) {
 
 // Runs `test` in a thread that the kernel refuses rt_sigpending(2).
 void run_without_sigpending(const std::function<void()>& test) {
-  bool possible = false;
-  std::thread([&] {
-    possible = test::refuse({SYS_rt_sigpending}, EPERM);
-    if (!possible) return;
+  const bool possible = test::run_without({SYS_rt_sigpending}, EPERM, [&] {
     sigset_t pending;
     EXPECT_NE(sigpending(&pending), 0);
     test();
-  }).join();
+  });
   if (!possible) GTEST_SKIP() << "no seccomp filters here";
 }
 

@@ -6,9 +6,8 @@
 #include <vector>
 
 #include "c/stream_acceptor.h"
-#include "stream/greeting_wire.h"
+#include "stream/silent_stream.h"
 #include "support/device.h"
-#include "support/silent_peer.h"
 
 namespace weft::c {
 namespace {
@@ -28,15 +27,9 @@ TEST(StreamAcceptor, SilentPeersMakeRoom) {
   listener.listen();
   const std::uint16_t port = listener.port();
   StreamAcceptor acceptor(std::move(listener), {});
-  stream::detail::StreamGreeting greeting;
-  greeting.receives = 4;
-  greeting.ring_address = 4096;
-  greeting.ring_bytes = 1000;
-  greeting.variants = stream::detail::variant_immediate | stream::detail::variant_write_and_send;
-  greeting.part_log2 = 31;
   std::vector<Descriptor> silent;
   for (std::size_t i = 0; i < stream::detail::AcceptQueue::most; ++i) {
-    silent.push_back(test::silent_peer(port, greeting.to_bytes()));
+    silent.push_back(test::silent_stream(port));
     while (!is_readable(silent.back().get(), 0)) EXPECT_FALSE(acceptor.accept(Deadline(1ms)));
     ASSERT_TRUE(test::was_accepted(silent.back()));
   }

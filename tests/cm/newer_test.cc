@@ -1,5 +1,4 @@
 // rdma_resolve_addrinfo(3), rdma_query_addrinfo(3), rdma_write_cm_event(3).
-#include <thread>
 
 #include "cm/newer.h"
 
@@ -79,13 +78,10 @@ TEST_F(Newer, AnIdMayGoWhileItsNameIsLookedUp) {
 // Where no thread can be started, the call fails, and a later one is possible.
 TEST_F(Newer, ASearchThatCannotStartLeavesTheIdAsItWas) {
   rdma_cm_id* id = make_id(active_);
-  bool refused = false;
-  std::thread([&] {
-    refused = test::refuse({SYS_clone, SYS_clone3}, EAGAIN);
-    if (!refused) return;
+  const bool refused = test::run_without({SYS_clone, SYS_clone3}, EAGAIN, [&] {
     EXPECT_EQ(manager_->resolve_addrinfo(id, "127.0.0.1", nullptr, nullptr), -1);
     EXPECT_EQ(errno, EAGAIN);
-  }).join();
+  });
   if (refused) {
     EXPECT_EQ(manager_->resolve_addrinfo(id, "127.0.0.1", nullptr, nullptr), 0);
   }

@@ -57,6 +57,13 @@ TEST_F(AcceptingConnections, APeerThatIsGoneIsSkipped) {
   EXPECT_NO_THROW((void)active.get());
 }
 
+TEST_F(AcceptingConnections, APeerThatIsGoneBeforeIsSkipped) {
+  for (int i = 0; i < 20; ++i) (void)silent_peer();
+  auto active = connecting();
+  const Connection passive = listener.accept(patience);
+  EXPECT_NO_THROW((void)active.get());
+}
+
 // A call whose deadline passes loses no peer.
 TEST_F(AcceptingConnections, APeerIsKeptForTheNextCall) {
   auto active = connecting();

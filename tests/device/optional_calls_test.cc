@@ -8,7 +8,6 @@
 #include <array>
 #include <cerrno>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "device/raw_end.h"
@@ -46,27 +45,20 @@ void converse() {
 
 TEST_P(OptionalCall, IsNotNeeded) {
   for (const int error : {ENOSYS, EPERM}) {
-    bool possible = false;
-    std::thread([&] {
-      possible = test::refuse(GetParam().refused, error);
-      if (possible) converse();
-    }).join();
-    if (!possible) GTEST_SKIP() << "no seccomp filters here";
+    if (!test::run_without(GetParam().refused, error, converse))
+      GTEST_SKIP() << "no seccomp filters here";
   }
 }
 
 // Memory that is not mapped is still refused without msync(2) and mincore(2).
 TEST(OptionalCalls, RegistrationChecksMemoryByReading) {
-  bool possible = false;
-  std::thread([&] {
-    possible = test::refuse({SYS_msync, SYS_mincore}, ENOSYS);
-    if (!possible) return;
+  const bool possible = test::run_without({SYS_msync, SYS_mincore}, ENOSYS, [] {
     Pair pair;
     EXPECT_EQ(pair.a.context.register_memory(*pair.a.domain, reinterpret_cast<void*>(0x1000), 4096,
                                              0x1000, 0),
               nullptr);
     EXPECT_EQ(errno, EFAULT);
-  }).join();
+  });
   if (!possible) GTEST_SKIP() << "no seccomp filters here";
 }
 
@@ -106,11 +98,7 @@ void send_to_itself() {
 TEST(OptionalCalls, DatagramsMoveOneByOne) {
   send_to_itself();
   for (const int error : {EPERM, ENOSYS}) {
-    bool possible = false;
-    std::thread([&] {
-      possible = test::refuse({SYS_sendmmsg, SYS_recvmmsg}, error);
-      if (possible) send_to_itself();
-    }).join();
+    const bool possible = test::run_without({SYS_sendmmsg, SYS_recvmmsg}, error, send_to_itself);
     if (!possible) GTEST_SKIP() << "no seccomp filters here";
   }
 }

@@ -11,7 +11,6 @@
 #include <array>
 #include <cerrno>
 #include <optional>
-#include <thread>
 
 #include "support/refuse.h"
 
@@ -67,14 +66,11 @@ TEST(RelayName, HasTheAddressesOfTheConnection) {
 }
 
 TEST(RelayName, IsGivenWhereRandomNumbersAreRefused) {
-  bool possible = false;
-  std::thread([&] {
-    possible = test::refuse({SYS_getrandom}, EPERM);
-    if (!possible) return;
+  const bool possible = test::run_without({SYS_getrandom}, EPERM, [&] {
     const Pipe pipe;
     name_relay(pipe.relay(), {address(1000), address(2000)});
     expect_names(pipe);
-  }).join();
+  });
   if (!possible) GTEST_SKIP() << "no system call can be refused here";
 }
 

@@ -7,10 +7,9 @@
 #include <vector>
 
 #include "stream/accept_queue.h"
-#include "stream/greeting_wire.h"
 #include "stream/sides.h"
+#include "stream/silent_stream.h"
 #include "support/device.h"
-#include "support/silent_peer.h"
 
 namespace weft::stream {
 namespace {
@@ -18,13 +17,7 @@ namespace {
 using test::was_accepted;
 
 Descriptor silent_peer(const Listener& listener) {
-  detail::StreamGreeting greeting;
-  greeting.receives = 4;
-  greeting.ring_address = 4096;
-  greeting.ring_bytes = 1000;
-  greeting.variants = detail::variant_immediate | detail::variant_write_and_send;
-  greeting.part_log2 = 31;
-  return test::silent_peer(listener.port(), greeting.to_bytes());
+  return test::silent_stream(listener.port());
 }
 
 class Accepting : public testing::Test {

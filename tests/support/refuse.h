@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <thread>
 #include <vector>
 
 namespace weft::test {
@@ -50,6 +51,18 @@ struct RefusedCall {
   const sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};
   return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
          ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter) == 0;
+}
+
+// Runs `body` in a thread of its own, to which the calls are refused. False where that cannot be:
+// then it was not run.
+template <typename Body>
+[[nodiscard]] bool run_without(const std::vector<RefusedCall>& calls, int error, Body body) {
+  bool possible = false;
+  std::thread([&] {
+    possible = refuse(calls, error);
+    if (possible) body();
+  }).join();
+  return possible;
 }
 
 }  // namespace weft::test

@@ -72,15 +72,16 @@ struct alignas(64) Slot {
 static_assert(sizeof(Slot) == 128);
 inline constexpr std::size_t first_payload_bytes = Slot::bytes - sizeof(MessageHeader);
 
-// An access that only the owner's device can make: atomics, memory windows, special regions, Sends
-// to receives of many pieces. It is followed by `pieces` pairs of address and length, in the
-// initiator's address space, whose local rights the initiator has checked.
-// In a staged connection there are no pieces, and the request may come in parts.
+// Of a request in a staged connection.
 struct Part {
   std::uint64_t offset = 0;  // in the request's bytes
   std::uint32_t bytes = 0;
   std::uint32_t at = 0;  // of its payload in the staging area
 };
+// An access that only the owner's device can make: atomics, memory windows, special regions, Sends
+// to receives of many pieces. It is followed by `pieces` pairs of address and length, in the
+// initiator's address space, whose local rights the initiator has checked.
+// In a staged connection it may be any access, has no pieces, and may come in parts.
 struct AccessRequest {
   static constexpr std::size_t most_pieces = 64;
   std::uint64_t number = 0;  // from 1: see Inbox::withdrawn

@@ -115,8 +115,7 @@ class LocalRequester {
     bool signaled = true;
     // Of a Send whose payload the peer fetches; 0: of others.
     std::uint64_t request = 0;
-    bool has_place = false;  // a Read of a staged connection, in the place `read`
-    std::uint64_t read = 0;
+    std::uint64_t read = 0;  // of a Read with a place in the staging area, from 1; 0: of others
     std::vector<iwarp::LocalSlice> slices;  // of both
   };
 

@@ -65,7 +65,6 @@ LocalRequester::UnderWay& LocalRequester::add_under_way(const WorkRequest& work)
                                           .operation = work.operation,
                                           .signaled = work.signaled,
                                           .request = 0,
-                                          .has_place = false,
                                           .read = 0,
                                           .slices = {}});
 }
@@ -78,7 +77,7 @@ void LocalRequester::retire_taken() {
     length_bytes_ = sent.length_bytes;
     const WorkRequest work{
         .wr_id = sent.wr_id, .operation = sent.operation, .signaled = sent.signaled};
-    if (sent.has_place && !take_read(sent)) {
+    if (sent.read != 0 && !take_read(sent)) {
       (void)fail(work, Status::local_protection, {EndReason::local_error, inbox::End::closed});
       return;
     }

@@ -58,12 +58,11 @@ LocalRequester::Outcome LocalRequester::read_to_place(const WorkRequest& work) {
   inbox::AccessRequest request = access_request(work, length_bytes_);
   request.number = ++asked_.requests;
   request.flags |= inbox::flag_unanswered;
-  request.part = staging::place_of(length_bytes_, asked_.reads);
+  request.part = staging::place_of(length_bytes_, ++asked_.reads);
   const iovec payload{&request, sizeof request};
   (void)connection_.push(header_of(inbox::Kind::request, work, 0), {&payload, 1});
   UnderWay& sent = add_under_way(work);
-  sent.has_place = true;
-  sent.read = asked_.reads++;
+  sent.read = asked_.reads;
   sent.slices.assign(work.slices.begin(), work.slices.end());
   ++asked_.reads_under_way;
   connection_.wake();  // the peer's program may not poll

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "device/local/same_host_test.h"
@@ -25,11 +24,8 @@ std::string carrier_of(const End& end) {
 // devices that it makes.
 template <typename Body>
 void run_refused(int error, Body body) {
-  bool possible = false;
-  std::thread([&] {
-    possible = test::refuse({SYS_process_vm_readv, SYS_process_vm_writev}, error);
-    if (possible) body();
-  }).join();
+  const bool possible =
+      test::run_without({SYS_process_vm_readv, SYS_process_vm_writev}, error, body);
   if (!possible) GTEST_SKIP() << "no seccomp filters here";
 }
 
