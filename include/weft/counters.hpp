@@ -89,6 +89,9 @@ struct DeviceCounters {
     std::uint64_t wrong_psn = 0;       // the right address and numbers, and other PSNs
     std::uint64_t other_user = 0;      // of another user of this host
     std::uint64_t answered_early = 0;  // answers that did not wait, because too many waited
+    // Datagrams to listening ids of rdma_cm that ask for a UD queue pair (SIDR).
+    std::uint64_t queries_malformed = 0;  // something else
+    std::uint64_t queries_ignored = 0;    // more than the backlog of the listening id
     // Established connections.
     std::uint64_t no_first_fpdu = 0;         // rdma_cm's, whose peer was silent after the accept
     std::uint64_t silent = 0;                // given up because the peer's host did not answer

@@ -35,7 +35,8 @@ struct DeviceLimits {
   std::optional<bool> immediates{};               // false: none
 
   // What strangers and peers can make the device hold, and for how long; docs/security.md has the
-  // reasons. The numbers are bounded by the limit on descriptors as well (RLIMIT_NOFILE).
+  // reasons. The numbers are bounded by the limit on descriptors as well (RLIMIT_NOFILE). The
+  // variable WEFT_LIMITS sets these.
   std::optional<std::uint32_t> half_open{};  // 4 to 65536 connections without their MPA request
   std::optional<std::uint32_t> refused{};    // 4 to 65536 refused ones that linger; and as many
                                              // requests of strangers that wait for their answer

@@ -68,7 +68,10 @@ void ServicePort::close_socket_if_done(std::unique_lock<std::mutex>& lock) {
 
 void ServicePort::arrived(const DatagramRoute& route, Bytes packet) {
   const auto query = ServiceQuery::parse(packet);
-  if (!query) return;
+  if (!query) {
+    ++device_.refusals().queries_malformed;
+    return;
+  }
   if (query->kind == ServiceQuery::Kind::request) on_request(route, *query);
   if (query->kind == ServiceQuery::Kind::reply) on_reply(route, *query);
 }
@@ -103,7 +106,10 @@ void ServicePort::on_request(const DatagramRoute& route, const ServiceQuery& que
                                       .status = Status::unsupported,
                                       .identification = query.identification}));
   }
-  if (waiting_ >= max_waiting_) return;
+  if (waiting_ >= max_waiting_) {
+    ++device_.refusals().queries_ignored;
+    return;
+  }
   ++waiting_;
   // No packet yet, so that repetitions are recognized and not reported again.
   replies_[key_of(request)] = {};

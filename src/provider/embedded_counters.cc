@@ -44,6 +44,8 @@ DeviceCounters::Refusals values_of(const device::Refusals& refusals) {
           .wrong_psn = refusals.wrong_psn,
           .other_user = refusals.other_user,
           .answered_early = refusals.answered_early,
+          .queries_malformed = refusals.queries_malformed,
+          .queries_ignored = refusals.queries_ignored,
           .no_first_fpdu = refusals.no_first_fpdu,
           .silent = refusals.silent,
           .terminated_access = refusals.terminated_access,

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "device/settings.h"
+#include "provider/peer_limits.h"
 
 namespace weft::provider {
 namespace {
@@ -140,6 +141,15 @@ std::string explain_adapter(std::string_view value) {
   return faults::parse_adapter(value).error();
 }
 
+bool read_limits(std::string_view value, Settings& settings) {
+  return read_peer_limits(value, settings).empty();
+}
+
+std::string explain_limits(std::string_view value) {
+  Settings unused;
+  return read_peer_limits(value, unused);
+}
+
 // Called only for a value that read_faults() has refused, so there is an error to return.
 std::string explain_faults(std::string_view value) {
   return faults::parse(value).error();
@@ -217,6 +227,12 @@ constexpr std::array table{
         "is not a loopback address, or else 127.0.0.1, as one row. By default roce has two rows of "
         "it, as RoCE v1 and v2; with all, two rows of each address. ib always has one.",
         read_gids},
+    Variable{"WEFT_LIMITS", "none", "NAME=VALUE,NAME=VALUE",
+             "What strangers and peers can make the device hold, and for how long: half_open= and "
+             "refused= (4 to 65536 connections), first_byte=, handshake= and unanswered= (1ms to "
+             "3600s), hold_bytes= (up to 1GiB for each connection), such as "
+             "half_open=64,first_byte=1s.",
+             read_limits, explain_limits},
     Variable{"WEFT_LINK", "none", "a list of `weft help faults`",
              "A slower network, such as latency=50us,rate=10gbit: delays what the device sends and "
              "receives. All connections then use TCP (see WEFT_SAME_HOST).",

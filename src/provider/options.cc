@@ -10,6 +10,7 @@
 
 #include "device/settings.h"
 #include "provider/environment.h"
+#include "provider/peer_limits.h"
 
 namespace weft::provider {
 namespace {
@@ -115,9 +116,8 @@ class Reading {
   }
   void time(const char* name, const Milliseconds& value, std::uint64_t& target_ns) {
     if (!value) return;
-    constexpr std::chrono::milliseconds longest = std::chrono::hours(1);
     const auto count = static_cast<std::uint64_t>(std::max<std::int64_t>(value->count(), 0));
-    number(name, count, 1, static_cast<std::uint64_t>(longest.count()), " ms");
+    number(name, count, peer_limits::least_ms, peer_limits::most_ms, " ms");
     target_ns = count * 1'000'000;
   }
 
@@ -171,8 +171,8 @@ void read_adapter(const DeviceLimits& limits, faults::AdapterLimits& adapter, Re
 }
 
 void read_limits(const DeviceLimits& limits, device::Settings& settings, Reading& reading) {
-  constexpr std::uint64_t least_places = device::limits::least_half_open;
-  constexpr std::uint64_t most_places = 65536;
+  using peer_limits::least_places;
+  using peer_limits::most_places;
   read_adapter(limits, settings.adapter, reading);
   if (limits.half_open) {
     reading.number("limits.half_open", *limits.half_open, least_places, most_places);
@@ -230,6 +230,28 @@ void check_enumerators(const DeviceOptions& options, Reading& reading) {
   check("ptracer", options.ptracer, DeviceOptions::Ptracer::off);
 }
 
+// What WEFT_LIMITS has changed.
+void read_back(const device::Settings& settings, DeviceOptions& options) {
+  const device::Settings standard;
+  const auto ms = [](std::uint64_t ns) { return std::chrono::milliseconds(ns / 1'000'000); };
+  const auto& strangers = settings.strangers;
+  DeviceLimits& limits = options.limits;
+  if (strangers.half_open != standard.strangers.half_open) {
+    limits.half_open = static_cast<std::uint32_t>(strangers.half_open);
+  }
+  if (strangers.refused != standard.strangers.refused) {
+    limits.refused = static_cast<std::uint32_t>(strangers.refused);
+  }
+  if (strangers.first_byte_ns != standard.strangers.first_byte_ns) {
+    limits.first_byte = ms(strangers.first_byte_ns);
+  }
+  if (strangers.handshake_ns) limits.handshake = ms(*strangers.handshake_ns);
+  if (settings.min_retry_time_ns != standard.min_retry_time_ns) {
+    limits.unanswered = ms(settings.min_retry_time_ns);
+  }
+  if (settings.hold_bytes != standard.hold_bytes) options.hold_bytes = settings.hold_bytes;
+}
+
 }  // namespace
 
 WrongOption to_settings(const DeviceOptions& options, device::Settings& settings) {
@@ -253,8 +275,7 @@ WrongOption to_settings(const DeviceOptions& options, device::Settings& settings
   settings.stats_path = options.statistics;
   settings.trace_path = options.trace;
   if (options.hold_bytes) {
-    constexpr std::uint64_t most_held = std::uint64_t{1} << 30;
-    reading.number("hold_bytes", *options.hold_bytes, 0, most_held);
+    reading.number("hold_bytes", *options.hold_bytes, 0, peer_limits::most_held_bytes);
     settings.hold_bytes = *options.hold_bytes;
   }
   read_texts(options, settings, reading);
@@ -297,6 +318,7 @@ std::string read_environment(DeviceOptions& options) {
   options.capture = settings.capture_path;
   options.statistics = settings.stats_path;
   options.trace = settings.trace_path;
+  read_back(settings, options);
   options.faults = text_of("WEFT_FAULT");
   options.adapter = text_of("WEFT_ADAPTER");
   options.link = text_of("WEFT_LINK");

@@ -151,7 +151,8 @@ std::string object(const device::Refusals& refusals) {
       R"({{"timed_out": {}, "malformed": {}, "closed": {}, "evicted": {}, )"
       R"("out_of_descriptors": {}, "reset": {}, "not_ready": {}, "refused": {}, )"
       R"("strangers": {}, "wrong_psn": {}, "other_user": {}, )"
-      R"("answered_early": {}, "no_first_fpdu": {}, "silent": {}, )"
+      R"("answered_early": {}, "queries_malformed": {}, "queries_ignored": {}, )"
+      R"("no_first_fpdu": {}, "silent": {}, )"
       R"("terminated_access": {}, "terminated_no_buffer": {}, )"
       R"("terminated_other": {}, "local_other_user": {}, "local_dropped": {}, )"
       R"("local_refused": {}, "local_violations": {}, "top_refused": {}}})",
@@ -159,6 +160,7 @@ std::string object(const device::Refusals& refusals) {
       refusals.evicted.load(), refusals.out_of_descriptors.load(), refusals.reset.load(),
       refusals.not_ready.load(), refusals.refused.load(), refusals.strangers.load(),
       refusals.wrong_psn.load(), refusals.other_user.load(), refusals.answered_early.load(),
+      refusals.queries_malformed.load(), refusals.queries_ignored.load(),
       refusals.no_first_fpdu.load(), refusals.silent.load(), refusals.terminated_access.load(),
       refusals.terminated_no_buffer.load(), refusals.terminated_other.load(),
       refusals.local_other_user.load(), refusals.local_dropped.load(),

@@ -259,6 +259,8 @@ void refusals(Metrics& metrics, const device::Refusals& counted) {
       {"wrong_psn", counted.wrong_psn},
       {"other_user", counted.other_user},
       {"answered_early", counted.answered_early},
+      {"queries_malformed", counted.queries_malformed},
+      {"queries_ignored", counted.queries_ignored},
       {"no_first_fpdu", counted.no_first_fpdu},
       {"silent", counted.silent},
       {"terminated_access", counted.terminated_access},

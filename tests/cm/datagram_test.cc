@@ -124,6 +124,44 @@ TEST_F(Datagrams, TheBacklogIsOfRequestsThatWereNotFetched) {
   destroy(service);
 }
 
+// Repetitions of the request that waits are no further ones.
+TEST_F(Datagrams, WhatIsNotTakenIsCounted) {
+  rdma_cm_id* service = make_service("127.0.0.1", 1);
+  const std::uint16_t port = ntohs(Manager::get_src_port(service));
+  const auto& counted = device_->refusals();
+  const auto comes_true = [](const auto& condition) {
+    const std::uint64_t end_ns = device::sys::now_ns() + 60'000'000'000;
+    while (!condition() && device::sys::now_ns() < end_ns) std::this_thread::yield();
+    EXPECT_TRUE(condition());
+  };
+  std::vector<rdma_cm_id*> ids;
+  for (int i = 0; i < 2; ++i) {
+    ids.push_back(make_asker(port));
+    ask(ids.back(), "one more");
+  }
+  comes_true([&] { return counted.queries_ignored >= 1; });
+  EXPECT_EQ(counted.queries_malformed, 0U);
+
+  const device::sys::Descriptor stranger(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const auto to = ipv4("127.0.0.1", port);
+  for (const std::string_view text : {"", "GET / HTTP/1.1"}) {
+    const std::uint64_t before = counted.queries_malformed;
+    ASSERT_EQ(::sendto(stranger.get(), text.data(), text.size(), 0,
+                       reinterpret_cast<const sockaddr*>(&to), sizeof to),
+              static_cast<ssize_t>(text.size()));
+    comes_true([&] { return counted.queries_malformed == before + 1; });
+  }
+
+  // The second one repeats its request until the first is fetched.
+  for (int i = 0; i < 2; ++i) {
+    const auto request = expect(passive_, RDMA_CM_EVENT_CONNECT_REQUEST);
+    ASSERT_TRUE(request);
+    ids.push_back(request->id);
+  }
+  for (rdma_cm_id* id : ids) destroy(id);
+  destroy(service);
+}
+
 TEST_F(Datagrams, WhoAsksIsToldWhereToSend) {
   rdma_cm_id* service = make_service();
   rdma_cm_id* asker = make_asker(ntohs(Manager::get_src_port(service)));

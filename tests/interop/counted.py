@@ -187,7 +187,8 @@ def refusals(stage):
     found = read(path)["refusals"]
     need(set(found) == {"timed_out", "malformed", "closed", "evicted", "out_of_descriptors",
                         "reset", "not_ready", "refused", "strangers", "wrong_psn", "other_user",
-                        "answered_early", "no_first_fpdu", "silent", "terminated_access",
+                        "answered_early", "queries_malformed", "queries_ignored",
+                        "no_first_fpdu", "silent", "terminated_access",
                         "terminated_no_buffer", "terminated_other", "local_other_user",
                         "local_dropped", "local_refused", "local_violations", "top_refused"},
          f"the reasons are {sorted(found)}")

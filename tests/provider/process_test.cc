@@ -18,6 +18,7 @@
 #include "device/system.h"
 #include "provider/connected_pair.h"
 #include "provider/environment.h"
+#include "provider/options.h"
 
 namespace weft::provider {
 namespace {
@@ -59,10 +60,49 @@ TEST(Environment, RightValuesAreSet) {
   EXPECT_EQ(settings.progress, device::ProgressMode::thread);
 }
 
+TEST(Environment, LimitsOfWhatPeersCanMakeTheDeviceHoldAreSet) {
+  setenv("WEFT_LIMITS",
+         "half_open=64, refused=32,first_byte=1s,handshake=1500ms,unanswered=5s,hold_bytes=64KiB",
+         1);
+  device::Settings settings;
+  EXPECT_THAT(read_environment(settings), IsEmpty());
+  DeviceOptions options;
+  EXPECT_THAT(read_environment(options), IsEmpty());
+  unsetenv("WEFT_LIMITS");
+  EXPECT_EQ(settings.strangers.half_open, 64U);
+  EXPECT_EQ(settings.strangers.refused, 32U);
+  EXPECT_EQ(settings.strangers.first_byte_ns, 1'000'000'000U);
+  EXPECT_EQ(settings.strangers.handshake_ns, 1'500'000'000U);
+  EXPECT_EQ(settings.min_retry_time_ns, 5'000'000'000U);
+  EXPECT_EQ(settings.hold_bytes, 65536U);
+  // Programs that change single options by code keep the user's limits.
+  device::Settings again;
+  EXPECT_TRUE(to_settings(options, again).sentence.empty());
+  EXPECT_EQ(again.strangers.half_open, 64U);
+  EXPECT_EQ(again.strangers.refused, 32U);
+  EXPECT_EQ(again.strangers.first_byte_ns, 1'000'000'000U);
+  EXPECT_EQ(again.strangers.handshake_ns, 1'500'000'000U);
+  EXPECT_EQ(again.min_retry_time_ns, 5'000'000'000U);
+  EXPECT_EQ(again.hold_bytes, 65536U);
+}
+
+TEST(Environment, WrongLimitsSayWhatIsAccepted) {
+  const auto wrong = [](const char* list) { return check_variable("WEFT_LIMITS", list); };
+  EXPECT_THAT(wrong("places=4"), HasSubstr("must be one of half_open=, refused="));
+  EXPECT_THAT(wrong("half_open=3"), HasSubstr("half_open= must be a number from 4 to 65536"));
+  EXPECT_THAT(wrong("refused=70000"), HasSubstr("refused= must be a number from 4 to 65536"));
+  EXPECT_THAT(wrong("first_byte=3"), HasSubstr("first_byte= must be a time from 1ms to 3600s"));
+  EXPECT_THAT(wrong("handshake=2us"), HasSubstr("handshake= must be a time from 1ms to 3600s"));
+  EXPECT_THAT(wrong("unanswered=3601s"), HasSubstr("must be a time from 1ms to 3600s"));
+  EXPECT_THAT(wrong("hold_bytes=2GiB"), HasSubstr("must be a number of bytes up to 1GiB"));
+  EXPECT_THAT(wrong("half_open"), HasSubstr("half_open"));
+}
+
 // Whether the default of a variable is a description instead of one of its values.
 bool has_no_standard_value(const Variable& variable) {
-  constexpr std::array names{"WEFT_ADAPTER", "WEFT_ADDR", "WEFT_CAPTURE", "WEFT_CHECK_STATUS",
-                             "WEFT_FAULT",   "WEFT_GIDS", "WEFT_LINK",    "WEFT_REQUIRE"};
+  constexpr std::array names{"WEFT_ADAPTER",      "WEFT_ADDR",  "WEFT_CAPTURE",
+                             "WEFT_CHECK_STATUS", "WEFT_FAULT", "WEFT_GIDS",
+                             "WEFT_LIMITS",       "WEFT_LINK",  "WEFT_REQUIRE"};
   return std::ranges::find(names, variable.name) != names.end();
 }
 

@@ -24,6 +24,9 @@ struct Refusals {
   Count other_user{0};          // from this host, and from another user
   Count answered_early{0};      // answers to strangers that did not wait, as too many waited
   Count no_first_fpdu{0};       // accepted by the program, and then silent (rdma_cm)
+  // Service queries (SIDR), which UD programs of rdma_cm resolve addresses by.
+  Count queries_malformed{0};  // datagrams that are none
+  Count queries_ignored{0};    // requests beyond what the program has not answered yet
   // Established connections.
   Count silent{0};                // given up because the peer's host did not answer
   Count terminated_access{0};     // a wrong STag, bound, right or protection domain
