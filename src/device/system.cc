@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
@@ -24,6 +25,7 @@
 
 #include "base/duration.h"
 #include "base/fork_mark.h"
+#include "base/kernel_clock.h"
 #include "base/own_descriptors.h"
 #include "base/own_sockets.h"
 #include "base/simulated_kernel.h"
@@ -65,14 +67,10 @@ auto in_simulation(Call call) -> decltype(call(std::declval<SimulatedKernel&>())
   return call(*kernel);
 }
 
-// libc reads these clocks without a system call.
 std::uint64_t read_clock(clockid_t clock) {
   if (SimulatedKernel* kernel = SimulatedKernel::current()) [[unlikely]]
     return kernel->now_ns();
-  timespec now{};
-  clock_gettime(clock, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U +
-         static_cast<std::uint64_t>(now.tv_nsec);
+  return kernel_clock_ns(clock);
 }
 
 }  // namespace
@@ -409,6 +407,12 @@ int interface_mtu(const char* name) {
   std::strncpy(request.ifr_name, name, sizeof request.ifr_name - 1);
   const long failed = call(SYS_ioctl, fd.get(), SIOCGIFMTU, &request);
   return failed < 0 ? static_cast<int>(failed) : request.ifr_mtu;
+}
+
+int unacknowledged_bytes(int fd) {
+  int bytes = 0;
+  const long failed = call(SYS_ioctl, fd, SIOCOUTQ, &bytes);
+  return failed < 0 ? static_cast<int>(failed) : bytes;
 }
 
 // FIONBIO (ioctl(2)) changes this flag alone, so the others need not be read first.

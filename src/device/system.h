@@ -59,6 +59,8 @@ int await_wake(const void* word, std::uint32_t value);
 // True if a thread slept on the word.
 bool wake_sleeper(const void* word);
 int interface_mtu(const char* name);
+// The bytes that the peer's TCP has not acknowledged, or -errno: tcp(7), SIOCOUTQ.
+int unacknowledged_bytes(int fd);
 int set_nonblocking(int fd);
 bool nonblocking(int fd);
 int poll_readable(int fd, int timeout_ms);

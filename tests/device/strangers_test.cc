@@ -230,10 +230,15 @@ TEST_F(Strangers, WhoWaitForAnAnswerAreFew) {
 
 // What is counted otherwise is tested where it happens: strangers, wrong_psn and other_user in
 // Impostor.*, reset and evicted in the tests of this file.
-TEST_F(Strangers, WhoAreSilentAreCounted) {
+TEST_F(Strangers, WhoAreSilentAreCountedAfterThreeSeconds) {
+  static_assert(limits::first_byte_ns == 3'000'000'000);
   RawEnd target(*right_);
+  const std::uint64_t before_ns = sys::now_ns();
   const sys::Descriptor silent = knock(target);
   await_count(right_->refusals().timed_out);
+  const std::uint64_t taken_ns = sys::now_ns() - before_ns;
+  EXPECT_GE(taken_ns, limits::first_byte_ns);
+  EXPECT_LT(taken_ns, limits::handshake_ns) << "that long one may take that has begun";
 }
 
 TEST_F(Strangers, WhoSendNoMpaAreCounted) {
