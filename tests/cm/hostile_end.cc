@@ -125,8 +125,9 @@ void HostileEnd::send(const pair_message::Header& header, Bytes frame, std::vect
   send(joined(header, frame), std::move(files));
 }
 
-bool HostileEnd::try_send(const pair_message::Header& header, Bytes frame) {
-  return channel_.send(joined(header, frame));
+bool HostileEnd::try_send(const pair_message::Header& header, Bytes frame,
+                          const std::vector<int>& files) {
+  return channel_.send(joined(header, frame), files);
 }
 
 void HostileEnd::name(Whole& whole, device::Context& context) {

@@ -38,7 +38,8 @@ class HostileEnd {
   void send(const device::pair_message::Header& header, Bytes frame, std::vector<int> files = {});
   void send(Bytes bytes, std::vector<int> files = {}) { (void)channel_.send(bytes, files); }
   // False where the device has no room for it yet.
-  [[nodiscard]] bool try_send(const device::pair_message::Header& header, Bytes frame);
+  [[nodiscard]] bool try_send(const device::pair_message::Header& header, Bytes frame,
+                              const std::vector<int>& files = {});
   [[nodiscard]] bool is_closed() const { return device::sys::peer_closed(channel_.fd()); }
 
   // As they should be: a request, and the acceptance of one, with what `context` grants.

@@ -145,9 +145,14 @@ TEST_F(HostileMessage, NoneSaysThatAnStagIsInvalidWithoutInvalidatingIt) {
   expect_service();
 }
 
-// What a process that copies through shared memory says about the place of the payload.
-TEST_F(HostileMessage, APartThatCannotBeEndsTheConnection) {
-  if (settings_.same_host != device::SameHost::staged) GTEST_SKIP() << "about staged connections";
+// The same with a process that copies through shared memory.
+class HostileStaged : public HostileMessage {
+ protected:
+  HostileStaged() { settings_.same_host = device::SameHost::staged; }
+};
+
+// What it says about the place of the payload.
+TEST_F(HostileStaged, APartThatCannotBeEndsTheConnection) {
   const std::array wrong{
       inbox::Part{.offset = 0, .bytes = 8, .at = inbox::staging_bytes - 4},
       inbox::Part{.offset = 0, .bytes = 8, .at = 0xFFFF'FFFC},
@@ -170,8 +175,7 @@ TEST_F(HostileMessage, APartThatCannotBeEndsTheConnection) {
 }
 
 // A Send whose parts do not agree changes nothing but its own receive.
-TEST_F(HostileMessage, PartsOfDifferentRequestsStayInTheReceive) {
-  if (settings_.same_host != device::SameHost::staged) GTEST_SKIP() << "about staged connections";
+TEST_F(HostileStaged, PartsOfDifferentRequestsStayInTheReceive) {
   std::ranges::fill(memory_, std::byte{7});
   inbox::AccessRequest request{.number = 1, .operation = Operation::send, .length_bytes = 64};
   request.part = {.offset = 0, .bytes = 32, .at = 0};

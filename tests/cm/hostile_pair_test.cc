@@ -228,13 +228,14 @@ TEST_F(HostilePair, APeerThatDoesNotReadIsRefusedWhereNoDescriptorIsLeft) {
   wrong.header.files = {};
   // More answers than its socket has room for.
   constexpr int most = 4000;
-  for (int i = 0; i < most; ++i) {
-    while (!end.try_send(wrong.header, wrong.frame)) {
+  for (int i = 0; i <= most; ++i) {
+    const bool last = i == most;
+    const HostileEnd::Whole& next = last ? whole : wrong;
+    while (!end.try_send(next.header, next.frame, last ? next.files : std::vector<int>{})) {
       ASSERT_FALSE(end.is_closed());
       std::this_thread::yield();
     }
   }
-  end.send(whole.header, whole.frame, whole.files);
   rdma_cm_id* const server = expect(strangers_, RDMA_CM_EVENT_CONNECT_REQUEST)->id;
   make_queue_pair(server);
   rdma_conn_param parameters{};

@@ -103,14 +103,16 @@ class Peer:
             found += part
         return found
 
-    def enter(self):
-        """The handshake as it should be, and the first FPDU."""
+    def enter(self, regions=True):
+        """The handshake as it should be, and the first FPDU. `regions`: the reply has them, as that
+        of hostile_target."""
         self.send(mpa_request())
         head = self._need(20)
         need(head[:16] == _REPLY, f"the reply begins with {head[:16]}")
         private = self._need(struct.unpack(">H", head[18:])[0])
-        self.regions = [_REGION.unpack_from(private, at) for at in
-                        range(4, 4 + 2 * _REGION.size, _REGION.size)]
+        if regions:
+            self.regions = [_REGION.unpack_from(private, at) for at in
+                            range(4, 4 + 2 * _REGION.size, _REGION.size)]
         self.send(fpdu(tagged(1, 0)))
 
     def until(self, wanted):

@@ -31,7 +31,9 @@ _CORRUPTION = re.compile(r"double free|corrupted|stack smashing|terminate called
 _PERFTEST_GOES_ON = "Failed to connect RDMA CM events."
 
 
-def _need_no_crash(side, moment):
+def need_no_crash(side, moment):
+    """`side` has ended, and neither by a fault of memory nor with words about one. `moment`: when
+    its server was killed."""
     code = side.process.returncode
     number = -code if code < 0 else code - 128
     own = number == signal.SIGSEGV and _PERFTEST_GOES_ON in side.output
@@ -74,7 +76,7 @@ def _round(stage, number, choose, program, server_arguments, client_arguments, n
         server.finish(status=None)
     killed = _end_client(client, notices)
     for side in (server, client):
-        _need_no_crash(side, moment)
+        need_no_crash(side, moment)
         stage.forget(side)
     return killed, bool(_CONNECTED.search(client.output))
 

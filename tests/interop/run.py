@@ -40,6 +40,7 @@ import hostile  # noqa: F401
 import hostile_layers  # noqa: F401
 import hostile_local  # noqa: F401
 import hostile_pairs  # noqa: F401
+import hostile_programs  # noqa: F401
 import iscsi  # noqa: F401
 import killed  # noqa: F401
 import killed_peer  # noqa: F401
