@@ -3,6 +3,7 @@
 import re
 
 import harness
+import killed
 import perftest
 from conversations import (RESPONDER_FIRST, endless_rping, measure, rdma_server, rping, ucmatose)
 from harness import need
@@ -49,13 +50,23 @@ def lossy_link(pair):
         need(re.search(r"dropped [1-9]", statistics), f"no packet was lost: {statistics}")
 
 
+# The program on Weft notices at once that its peer is gone.
+_SURVIVOR_S = 60
+
+
+def end_alone(on_weft, moment):
+    """The program on Weft ends by itself after its peer was killed, and by no fault of memory."""
+    on_weft.finish(_SURVIVOR_S, status=None)
+    killed.need_no_crash(on_weft, moment)
+
+
 @both_ways("rping.siw_killed")
 def siw_killed(pair):
     """The program on siw is killed while the pings run. The one on Weft ends by itself, and a new
     pair connects."""
     on_weft, on_siw = endless_rping(pair)
     pair.kill(on_siw)
-    on_weft.finish(LIMIT_S, status=None)
+    end_alone(on_weft, "while it pinged")
     rping(pair)
 
 
@@ -81,7 +92,10 @@ def bandwidth_killed(pair, victim):
         on_weft, on_siw = (client, server) if pair.to_siw else (server, client)
         dies, lives = (on_siw, on_weft) if victim == "siw" else (on_weft, on_siw)
         pair.kill(dies)
-        lives.finish(LIMIT_S, status=None)
+        if victim == "siw":
+            end_alone(lives, f"in {program}")
+        else:
+            lives.finish(LIMIT_S, status=None)
     measure(pair, "ib_write_bw", size=65536)
 
 
