@@ -1,15 +1,15 @@
-# weft_library(NAME SOURCES... [ALONE...] [DEPS...]): one static library per layer; includes src/.
-# Instrumented code is compiled several sources at a time, which saves time. Those of ALONE are
-# compiled one by one everywhere: their helpers have the same names as those of others, or a program
-# brings a definition of its own.
+# weft_library(NAME SOURCES... [ALONE...] [DEPS...] [SEPARATE]): one static library per layer;
+# includes src/. Instrumented code is compiled several sources at a time, which saves time. Those of
+# ALONE are compiled one by one everywhere: their helpers have the same names as those of others, or
+# a program brings a definition of its own. SEPARATE: so are all.
 # weft_test(NAME SOURCES... [DEPS...] [PORTABLE] [TIMEOUT_S N]): one GoogleTest program, its cases
 # listed to CTest. A portable one needs nothing of the machine but a processor, which may be
 # emulated.
 
 function(weft_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;ALONE;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "SEPARATE" "" "SOURCES;ALONE;DEPS" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES} ${ARG_ALONE})
-  if(WEFT_SANITIZE)
+  if(WEFT_SANITIZE AND NOT ARG_SEPARATE)
     set_target_properties(${name} PROPERTIES UNITY_BUILD ON)
     set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   endif()
