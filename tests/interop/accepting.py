@@ -238,12 +238,14 @@ print("used", time.process_time() - before, flush=True)
 """
 
 
-def _await_name(name):
-    """Until a local socket has this name in the abstract namespace."""
+def _await_listener(name):
+    """Until a local socket with this name in the abstract namespace listens."""
+    listens = "00010000"  # in the column of flags: __SO_ACCEPTCON of the kernel
     end = time.monotonic() + harness.WAIT_S
     while True:
         with open("/proc/net/unix", encoding="ascii", errors="replace") as file:
-            if any(line.split()[-1] == "@" + name for line in file):
+            if any(words[3] == listens and words[-1] == "@" + name for words in
+                   map(str.split, file)):
                 return
         need(time.monotonic() < end, f"there is no local socket {name}")
         time.sleep(0.005)
@@ -258,7 +260,7 @@ def no_descriptor_for_offer(stage):
                          say=True)
     server.expect("^listens$")
     name = f"weft-kernel-brief/127.0.0.1,{port}"
-    _await_name(name)
+    _await_listener(name)
     server.say("")
     server.expect("^limited$")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:

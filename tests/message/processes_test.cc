@@ -157,7 +157,11 @@ TEST(Processes, KeepaliveSparesConnectionsBesideASlowCallback) {
   };
   in_two_processes(over_tcp, [](Child& server) {
     // Long enough for a peer that has hardly any processor.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    constexpr auto interval = 4500ms;
+#else
     constexpr auto interval = 1500ms;
+#endif
     EventLoop loop;
     std::vector<Log> logs(5);
     int slow = 0;

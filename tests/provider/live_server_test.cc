@@ -174,6 +174,11 @@ class Sleeps {
 
 // The client stays in the queue, and epoll reports the socket as long as it does.
 TEST_F(Live, WithoutADescriptorForAClientTheThreadSleeps) {
+#ifdef __SANITIZE_ADDRESS__
+  // Its runtime tests whether memory can be read with a pipe, and calls objects invalid without
+  // one.
+  GTEST_SKIP() << "the sanitizers need descriptors themselves";
+#endif
   connect();
   exchange();
   const auto names = own_names();
