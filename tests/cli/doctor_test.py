@@ -95,6 +95,9 @@ def findings(done):
 
 
 class Doctor(unittest.TestCase):
+    def setUp(self):
+        libraries.needs_plain_libraries()  # its self-test runs itself with them
+
     def test_this_machine_is_healthy(self):
         done = doctor()
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

@@ -214,6 +214,7 @@ class Run(unittest.TestCase):
             self.assertIn("linked statically", done.stderr)
 
     def test_programs_whose_sockets_stay_are_named(self):
+        libraries.needs_plain_libraries()
         compiler = libraries.needs("cc")
         # The note by which Go's linker names its programs: owner, length and type as in the ELF
         # specification, and a build ID.

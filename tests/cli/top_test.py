@@ -115,6 +115,7 @@ class Terminal(unittest.TestCase):
 
 class Limits(unittest.TestCase):
     def test_without_descriptors_the_reason_is_named(self):
+        libraries.needs_plain_libraries()  # sanitizers need descriptors themselves
         done = libraries.run("prlimit", "--nofile=4:4", libraries.WEFT, "top", "--once")
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertIn("/proc/net/unix cannot be read: Too many open files", done.stderr)

@@ -149,6 +149,12 @@ TEST(Processes, KeepaliveSparesAPeerWhoseLoopIsBusy) {
   }
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool slow_by_sanitizers = true;
+#else
+constexpr bool slow_by_sanitizers = false;
+#endif
+
 // What they wait for arrives while the loop is in the callback of another connection.
 TEST(Processes, KeepaliveSparesConnectionsBesideASlowCallback) {
   const auto over_tcp = [](int out) {
@@ -157,11 +163,7 @@ TEST(Processes, KeepaliveSparesConnectionsBesideASlowCallback) {
   };
   in_two_processes(over_tcp, [](Child& server) {
     // Long enough for a peer that has hardly any processor.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    constexpr auto interval = 4500ms;
-#else
-    constexpr auto interval = 1500ms;
-#endif
+    constexpr auto interval = slow_by_sanitizers ? 4500ms : 1500ms;
     EventLoop loop;
     std::vector<Log> logs(5);
     int slow = 0;
