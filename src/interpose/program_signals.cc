@@ -64,19 +64,17 @@ class Action {
   void set(const Values& values) {
     const unsigned version = version_.load(std::memory_order_relaxed);
     version_.store(version + 1, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_release);
-    handler_.store(values.handler, std::memory_order_relaxed);
-    flags_.store(values.flags, std::memory_order_relaxed);
-    mask_.store(values.mask, std::memory_order_relaxed);
+    handler_.store(values.handler, std::memory_order_release);
+    flags_.store(values.flags, std::memory_order_release);
+    mask_.store(values.mask, std::memory_order_release);
     version_.store(version + 2, std::memory_order_release);
   }
   [[nodiscard]] Values get() const {
     while (true) {
       const unsigned version = version_.load(std::memory_order_acquire);
-      const Values values{handler_.load(std::memory_order_relaxed),
-                          flags_.load(std::memory_order_relaxed),
-                          mask_.load(std::memory_order_relaxed)};
-      std::atomic_thread_fence(std::memory_order_acquire);
+      const Values values{handler_.load(std::memory_order_acquire),
+                          flags_.load(std::memory_order_acquire),
+                          mask_.load(std::memory_order_acquire)};
       if (version % 2 == 0 && version == version_.load(std::memory_order_relaxed)) return values;
     }
   }

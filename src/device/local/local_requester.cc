@@ -9,6 +9,7 @@
 #include <functional>
 #include <utility>
 
+#include "base/full_barrier.h"
 #include "base/guarded_memory.h"
 #include "device/memory/can_access.h"
 #include "iwarp/receiver_not_ready.h"
@@ -284,7 +285,7 @@ bool LocalRequester::room_for(std::size_t payload_bytes) {
   awaits_room_ = false;
   if (connection_.has_room(payload_bytes)) return true;
   connection_.peer().wants_room.store(1, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // the look must not come first
+  full_barrier();  // the look must not come first
   awaits_room_ = !connection_.has_room(payload_bytes);
   return !awaits_room_;
 }

@@ -4,6 +4,7 @@
 #include <functional>
 #include <utility>
 
+#include "base/full_barrier.h"
 #include "base/guarded_memory.h"
 #include "device/local/local_requester.h"
 #include "iwarp/scatter.h"
@@ -96,7 +97,7 @@ void LocalRequester::watch_oldest() {
   const bool holds_up = connection_.staged() && !pending_.empty();
   if (!under_way_.empty() && (watches_taking_ || holds_up || parts_.completions.awaited())) {
     peer.wants_room.store(1, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_seq_cst);  // the look must not come first
+    full_barrier();  // the look must not come first
     retire_taken();
     if (failure_) return;
   }

@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "base/full_barrier.h"
 #include "base/guarded_memory.h"
 
 namespace weft::device::staging {
@@ -34,7 +35,7 @@ bool for_each_range(std::span<const iovec> pieces, const inbox::Part& part, Copy
 bool store(std::byte* to, const std::byte* from, std::size_t bytes) {
   const std::size_t head = bytes_before_last_line(to, bytes);
   if (head > 0 && !guarded_store(to, from, head)) return false;
-  std::atomic_thread_fence(std::memory_order_release);
+  full_barrier();
   return guarded_store(to + head, from + head, bytes - head);
 }
 
