@@ -58,8 +58,12 @@ function(weft_test_over_tcp name)
 endfunction()
 
 # weft_test_staged(NAME): all tests of that program once more, where the processes of a connection
-# cannot reach each other's memory.
+# cannot reach each other's memory. Both ends are in one process here, and each maps what they share
+# at its own address, so ThreadSanitizer does not see that one writes before the other reads.
 function(weft_test_staged name)
+  if(WEFT_SANITIZE MATCHES thread)
+    return()
+  endif()
   add_test(NAME staged.${name} COMMAND ${name})
   set_tests_properties(staged.${name} PROPERTIES
     TIMEOUT 600 ENVIRONMENT "WEFT_SAME_HOST=staged;WEFT_TEST_CARRIER=staged")

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
@@ -10,6 +11,7 @@
 #include <exception>
 
 #include "base/descriptor.h"
+#include "base/system_call.h"
 #include "device/bounded_lock.h"
 #include "device/system.h"
 #include "provider/port_counters.h"
@@ -92,7 +94,9 @@ void SysfsCounters::publish(int attempts) noexcept {
 // than before waits until it has grown.
 void SysfsCounters::add_to_files(int attempts) {
   const std::string path = folder_ + "/class/infiniband/weft0/ports/1";
-  const Descriptor port(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const auto opened =
+      system_call(SYS_openat, AT_FDCWD, path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const Descriptor port(static_cast<int>(opened));
   if (!port.valid()) return;
   FolderLock lock(port);
   const auto counters = port_counters(device_);

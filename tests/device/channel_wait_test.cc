@@ -268,6 +268,12 @@ TEST_P(Signals, DuringTheLookCountAsLaterOnes) {
 }
 
 TEST_P(Signals, DuringTheSleepCountAsThoseOfRead) {
+#ifdef __SANITIZE_THREAD__
+  // It runs handlers behind calls that it knows, and this thread makes none before the message.
+  if (GetParam().other >= 0 && GetParam().restarts()) {
+    GTEST_SKIP() << "ThreadSanitizer keeps the signal back";
+  }
+#endif
   watch(std::make_shared<Watched>());
   expect_message();
   std::thread thread = wait_in_thread();
