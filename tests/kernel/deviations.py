@@ -3,6 +3,8 @@ they use, and why. What a device lacks is not here: the suites ask it, and skip.
 
 _TWO_WINDOWS = "rxe lets a peer access more of the region than the window covers"
 _WRONG_LKEY = "rxe gives LOC_QP_OP_ERR for a wrong lkey"
+_NO_LAST_EVENT = ("it raises no event for a queue pair of a shared receive queue that fails "
+                  "before it is connected")
 _UNSIGNALED_INVALIDATE = "librxe does not set IBV_WC_WITH_INV"
 # SIW_INVAL_UOBJ_KEY of <rdma/siw-abi.h>, which is an ordinary offset of mmap(2) for the kernel.
 _FEW_QUEUES = ("libsiw takes the offset 0x90000 of a queue's memory for an error, so that a "
@@ -25,6 +27,7 @@ DEVIATIONS = {
         "Windows.OfTypeTwoAreInvalidatedByThePeer": _UNSIGNALED_INVALIDATE,
     },
     ("rxe", "verbs_test"): {
+        "EmptyHandle.AsyncEvents": _NO_LAST_EVENT,
         "AnyOrder.OneOfEachInUse":
             "rxe never ends ibv_destroy_qp while a window is bound on the queue pair",
         "AnyWindow.OpensAPartOfARegion/*": _TWO_WINDOWS,
@@ -41,6 +44,7 @@ DEVIATIONS = {
         "Connection.ASendInvalidatesAWindowOfThePeer": _UNSIGNALED_INVALIDATE,
     },
     ("siw", "verbs_test"): {
+        "EmptyHandle.AsyncEvents": _NO_LAST_EVENT,
         "SharedRegion.ReceivesGetExactlyTheBytesOfASend":
             "siw's kernel module follows a null pointer when the first piece of a Send is empty",
         "Transfer.send_flags": "siw raises no event for a solicited Send",

@@ -1,6 +1,7 @@
 // Handles that were moved from, or that a call has emptied: each call throws std::logic_error.
 #include "support/empty_handle.h"
 #include "support/device.h"
+#include "support/needs.h"
 #include "verbs/pair.h"
 
 namespace weft::verbs::testing {
@@ -99,8 +100,11 @@ TEST(EmptyHandle, DomainsAndMemory) {
 
 TEST(EmptyHandle, AddressHandles) {
   const Context context = test::open_device();
-  AddressHandle handle =
-      context.create_domain().create_address_handle({.gid = context.query_gid(1, 0)});
+  const auto create = [&] {
+    return context.create_domain().create_address_handle({.gid = context.query_gid(1, 0)});
+  };
+  WEFT_NEEDS(create());
+  AddressHandle handle = create();
   AddressHandle kept = taken_from(handle);
   EXPECT_NE(kept.raw(), nullptr);
   expect_empty("weft::verbs::AddressHandle", [&] { (void)handle.raw(); });
