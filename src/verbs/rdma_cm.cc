@@ -172,6 +172,7 @@ Id ConnectionEvent::take_request() {
   }
   // The flag is set after the allocation: if that throws, the destructor still rejects the request.
   Id id(std::make_shared<detail::IdState>(raw_.get().get_deleter().channel, raw_->id));
+  id.state_->of_request = true;
   request_taken_ = true;
   return id;
 }
@@ -333,6 +334,21 @@ Context Id::context() const {
       state_->channel->table, state_->channel->backend, raw_->verbs, /*own=*/false));
 }
 
+namespace {
+
+// The kernel refuses each call for a request whose peer has left by EINVAL, which wrong arguments
+// get as well. Only in the first case it has no state either to take the queue pair to.
+int cause_of(int error, const detail::IdState& id) {
+  if (error != EINVAL || !id.of_request) return error;
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_INIT;
+  int mask = 0;
+  const bool left = id.channel->table.init_qp_attr(id.raw, &attributes, &mask) != 0;
+  return left ? ECONNRESET : error;
+}
+
+}  // namespace
+
 // The id destroys the queue pair; the handle keeps the id, and with it the channel, alive.
 QueuePair Id::create_queue_pair(const ProtectionDomain& domain, const CompletionQueue& send,
                                 const CompletionQueue& receive, const ibv_qp_cap& capacity,
@@ -344,7 +360,7 @@ QueuePair Id::create_queue_pair(const ProtectionDomain& domain, const Completion
   attributes.qp_type = IBV_QPT_RC;
   attributes.sq_sig_all = signal_all;
   if (state_->channel->table.id_create_qp(raw_, domain.raw(), &attributes) != 0) {
-    const int why = errno;
+    const int why = cause_of(errno, *state_.get());
     const auto reason = detail::explain_capacity(domain.context(), capacity, why);
     fail(why, "cannot create the queue pair of a communication identifier" + reason.text,
          reason.detail);
@@ -372,7 +388,7 @@ void Id::accept(const ConnectionParameters& parameters) const {
   // An id without a device has no request. rdma-core's rdma_accept(3) crashes on it.
   const bool has_device = raw_->verbs != nullptr;
   if (has_device && state_->channel->table.accept(raw_, &raw) == 0) return;
-  const int why = has_device ? errno : EINVAL;
+  const int why = has_device ? cause_of(errno, *state_.get()) : EINVAL;
   fail(
       why,
       fmt::format("cannot accept the connection{}",

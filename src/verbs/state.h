@@ -224,6 +224,7 @@ struct IdState {
 
   std::shared_ptr<EventChannelState> channel;
   rdma_cm_id* raw;
+  bool of_request = false;  // it came with RDMA_CM_EVENT_CONNECT_REQUEST
 };
 
 struct QueuePairState {
