@@ -63,14 +63,6 @@ constexpr bool in_order() {
 }
 static_assert(in_order());
 
-std::string listed_names() {
-  std::string list;
-  for (const CapabilityName& each : names) {
-    list += (list.empty() ? "" : ", ") + std::string(each.name) + "=";
-  }
-  return list;
-}
-
 // Only the size of a region may have a unit; the other limits are counts or small sizes.
 bool read_value(const CapabilityName& name, std::string_view text, std::uint64_t& value) {
   const bool sized = name.capability == Capability::region_bytes;
@@ -81,7 +73,7 @@ bool read_value(const CapabilityName& name, std::string_view text, std::uint64_t
 std::optional<Mistake> apply(const Assignment& given, AdapterLimits& limits) {
   const auto name = std::ranges::find(names, given.name.text, &CapabilityName::name);
   if (name == names.end()) {
-    return Mistake{"must be one of " + listed_names(), given.name.offset};
+    return Mistake{"must be one of " + listed_names(names), given.name.offset};
   }
   std::uint64_t value = 0;
   if (!read_value(*name, given.value.text, value)) {

@@ -44,14 +44,6 @@ constexpr std::array names{
               }},
 };
 
-std::string listed_names() {
-  std::string list;
-  for (const PeerLimit& each : names) {
-    list += (list.empty() ? "" : ", ") + std::string(each.name) + "=";
-  }
-  return list;
-}
-
 bool is_within(std::uint64_t value, std::uint64_t least, std::uint64_t most) {
   return value >= least && value <= most;
 }
@@ -86,7 +78,7 @@ std::string_view accepted(Unit unit) {
 std::optional<Mistake> apply(const Assignment& given, Settings& settings) {
   const auto limit = std::ranges::find(names, given.name.text, &PeerLimit::name);
   if (limit == names.end()) {
-    return Mistake{"must be one of " + listed_names(), given.name.offset};
+    return Mistake{"must be one of " + faults::listed_names(names), given.name.offset};
   }
   std::uint64_t value = 0;
   if (!read_value(limit->unit, given.value.text, value)) {
@@ -100,7 +92,10 @@ std::optional<Mistake> apply(const Assignment& given, Settings& settings) {
 }  // namespace
 
 std::string read_peer_limits(std::string_view text, Settings& settings) {
-  static_assert(peer_limits::least_places == 4, "accepted() names it");
+  using namespace peer_limits;
+  static_assert(least_places == 4 && most_places == 65536 && least_ms == 1 &&
+                    most_ms == 3'600'000 && most_held_bytes == 1 << 30,
+                "accepted() names them");
   std::vector<Assignment> given;
   auto mistake = faults::read_assignments(text, given);
   for (auto each = given.begin(); !mistake && each != given.end(); ++each) {

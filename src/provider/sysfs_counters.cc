@@ -94,6 +94,7 @@ void SysfsCounters::publish(int attempts) noexcept {
 // than before waits until it has grown.
 void SysfsCounters::add_to_files(int attempts) {
   const std::string path = folder_ + "/class/infiniband/weft0/ports/1";
+  // By the call itself, as Descriptor closes it.
   const auto opened =
       system_call(SYS_openat, AT_FDCWD, path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   const Descriptor port(static_cast<int>(opened));

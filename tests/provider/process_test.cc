@@ -60,6 +60,15 @@ TEST(Environment, RightValuesAreSet) {
   EXPECT_EQ(settings.progress, device::ProgressMode::thread);
 }
 
+void expect_limits(const device::Settings& settings) {
+  EXPECT_EQ(settings.strangers.half_open, 64U);
+  EXPECT_EQ(settings.strangers.refused, 32U);
+  EXPECT_EQ(settings.strangers.first_byte_ns, 1'000'000'000U);
+  EXPECT_EQ(settings.strangers.handshake_ns, 1'500'000'000U);
+  EXPECT_EQ(settings.min_retry_time_ns, 5'000'000'000U);
+  EXPECT_EQ(settings.hold_bytes, 65536U);
+}
+
 TEST(Environment, LimitsOfWhatPeersCanMakeTheDeviceHoldAreSet) {
   setenv("WEFT_LIMITS",
          "half_open=64, refused=32,first_byte=1s,handshake=1500ms,unanswered=5s,hold_bytes=64KiB",
@@ -69,21 +78,11 @@ TEST(Environment, LimitsOfWhatPeersCanMakeTheDeviceHoldAreSet) {
   DeviceOptions options;
   EXPECT_THAT(read_environment(options), IsEmpty());
   unsetenv("WEFT_LIMITS");
-  EXPECT_EQ(settings.strangers.half_open, 64U);
-  EXPECT_EQ(settings.strangers.refused, 32U);
-  EXPECT_EQ(settings.strangers.first_byte_ns, 1'000'000'000U);
-  EXPECT_EQ(settings.strangers.handshake_ns, 1'500'000'000U);
-  EXPECT_EQ(settings.min_retry_time_ns, 5'000'000'000U);
-  EXPECT_EQ(settings.hold_bytes, 65536U);
+  expect_limits(settings);
   // Programs that change single options by code keep the user's limits.
   device::Settings again;
   EXPECT_TRUE(to_settings(options, again).sentence.empty());
-  EXPECT_EQ(again.strangers.half_open, 64U);
-  EXPECT_EQ(again.strangers.refused, 32U);
-  EXPECT_EQ(again.strangers.first_byte_ns, 1'000'000'000U);
-  EXPECT_EQ(again.strangers.handshake_ns, 1'500'000'000U);
-  EXPECT_EQ(again.min_retry_time_ns, 5'000'000'000U);
-  EXPECT_EQ(again.hold_bytes, 65536U);
+  expect_limits(again);
 }
 
 TEST(Environment, WrongLimitsSayWhatIsAccepted) {
