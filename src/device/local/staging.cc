@@ -1,7 +1,5 @@
 #include "device/local/staging.h"
 
-#include <atomic>
-
 #include "base/full_barrier.h"
 #include "base/guarded_memory.h"
 
@@ -35,7 +33,7 @@ bool for_each_range(std::span<const iovec> pieces, const inbox::Part& part, Copy
 bool store(std::byte* to, const std::byte* from, std::size_t bytes) {
   const std::size_t head = bytes_before_last_line(to, bytes);
   if (head > 0 && !guarded_store(to, from, head)) return false;
-  full_barrier();
+  store_barrier();
   return guarded_store(to + head, from + head, bytes - head);
 }
 
