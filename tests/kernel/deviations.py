@@ -5,6 +5,8 @@ _TWO_WINDOWS = "rxe lets a peer access more of the region than the window covers
 _WRONG_LKEY = "rxe gives LOC_QP_OP_ERR for a wrong lkey"
 _NO_LAST_EVENT = ("it raises no event for a queue pair of a shared receive queue that fails "
                   "before it is connected")
+_UNBOUND_WINDOW = ("rxe's kernel module follows a null pointer to invalidate a window that is not "
+                   "bound")
 _UNSIGNALED_INVALIDATE = "librxe does not set IBV_WC_WITH_INV"
 # SIW_INVAL_UOBJ_KEY of <rdma/siw-abi.h>, which is an ordinary offset of mmap(2) for the kernel.
 _FEW_QUEUES = ("libsiw takes the offset 0x90000 of a queue's memory for an error, so that a "
@@ -23,8 +25,14 @@ DEVIATIONS = {
         "Queues.ComeBackFromErrorByReset": "rxe does not flush what is posted in the error state",
         "Queues.OfUnreliableConnectionsAnswerNothing": "rxe accepts an RDMA Read on UC",
         "Windows.OfTypeOneGrantAPartOfARegion": _TWO_WINDOWS,
+        "Windows.OfTypeOneAreNotInvalidatedByAPeer":
+            "rxe reports success of a Send whose invalidation it has refused",
         "Windows.OfTypeOneAreUnboundByABindOfNoLength": "rxe returns EINVAL in place of EBUSY",
         "Windows.OfTypeTwoAreInvalidatedByThePeer": _UNSIGNALED_INVALIDATE,
+        "Windows.OfTypeTwoAreInvalidatedOnce": _UNBOUND_WINDOW,
+        "Windows.OfTypeTwoAreNotInvalidatedBeforeTheyAreBound": _UNBOUND_WINDOW,
+        "Windows.OfTypeTwoAreNotInvalidatedThroughAnotherQueuePair":
+            "rxe invalidates a window through any queue pair",
     },
     ("rxe", "verbs_test"): {
         "EmptyHandle.AsyncEvents": _NO_LAST_EVENT,
