@@ -124,7 +124,6 @@ TEST_F(Datagrams, TheBacklogIsOfRequestsThatWereNotFetched) {
   destroy(service);
 }
 
-// Repetitions of the request that waits are no further ones.
 TEST_F(Datagrams, WhatIsNotTakenIsCounted) {
   rdma_cm_id* service = make_service("127.0.0.1", 1);
   const std::uint16_t port = ntohs(Manager::get_src_port(service));

@@ -228,14 +228,14 @@ TEST_F(HostilePair, APeerThatDoesNotReadIsRefusedWhereNoDescriptorIsLeft) {
   wrong.header.files = {};
   // More answers than its socket has room for.
   constexpr int most = 4000;
-  for (int i = 0; i <= most; ++i) {
-    const bool last = i == most;
-    const HostileEnd::Whole& next = last ? whole : wrong;
-    while (!end.try_send(next.header, next.frame, last ? next.files : std::vector<int>{})) {
+  const auto insist = [&](const HostileEnd::Whole& next, const std::vector<int>& files) {
+    while (!end.try_send(next.header, next.frame, files)) {
       ASSERT_FALSE(end.is_closed());
       std::this_thread::yield();
     }
-  }
+  };
+  for (int i = 0; i < most; ++i) insist(wrong, {});
+  insist(whole, whole.files);
   rdma_cm_id* const server = expect(strangers_, RDMA_CM_EVENT_CONNECT_REQUEST)->id;
   make_queue_pair(server);
   rdma_conn_param parameters{};
