@@ -69,6 +69,7 @@ struct DeviceOptions {
   bool responder_first = false;                 // WEFT_RESPONDER_FIRST
   bool verbose = false;                         // WEFT_VERBOSE
   std::uint16_t port_offset = 0;                // WEFT_PORT_OFFSET
+  std::optional<int> priority{};                // WEFT_PRIORITY: -20 to 19; no value: the program's
   std::string capture{};                        // WEFT_CAPTURE: the path of a file
   std::string statistics{};                     // WEFT_STATS: the path of a file
   std::string trace{};                          // WEFT_TRACE: the path of a file

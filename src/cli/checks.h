@@ -14,6 +14,8 @@ void check_rdma_core(const std::string& folder, Findings& findings);
 void check_addresses(Findings& findings);
 // Limits on open files and locked memory.
 void check_limits(Findings& findings);
+// Which priorities the device's thread may have.
+void check_priority(Findings& findings);
 // System calls that a container, a sandbox or the kernel's settings forbid.
 void check_sandbox(Findings& findings);
 // The TCP ports by which queue pairs without rdma_cm find each other.

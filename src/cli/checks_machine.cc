@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <string_view>
 #include <system_error>
+#include <thread>
 
 #include "cli/checks.h"
 #include "provider/environment.h"
@@ -24,6 +25,8 @@ namespace weft::cli {
 namespace {
 
 namespace files = std::filesystem;
+
+constexpr int highest_priority = -20;  // a nice value
 
 // A folder that does not exist is empty. Sorted, because the order of a directory is arbitrary.
 std::vector<std::string> names_in(const char* folder) {
@@ -216,6 +219,31 @@ void check_limits(Findings& findings) {
        fmt::format("A process may lock {} bytes. An adapter locks all registered memory; the "
                    "embedded device locks none.",
                    limit_text(locked.rlim_cur)),
+       ""});
+}
+
+// A thread of its own tries it, since its nice value may not be taken back.
+void check_priority(Findings& findings) {
+  int refused = 0;
+  std::thread([&refused] {
+    if (setpriority(PRIO_PROCESS, 0, highest_priority) != 0) refused = errno;
+  }).join();
+  if (refused == 0) {
+    findings.push_back(
+        {"priority", Health::good,
+         "The device's thread may have any priority. With WEFT_PRIORITY=-20 programs that watch "
+         "memory see what is written over TCP in time, also while all processors are busy.",
+         ""});
+    return;
+  }
+  findings.push_back(
+      {"priority", Health::good,
+       fmt::format(
+           "The device's thread may not have the priority {} ({}). While all processors are "
+           "busy, programs that watch memory may see what is written over TCP some "
+           "milliseconds late. WEFT_PRIORITY={} helps where it is permitted, by "
+           "CAP_SYS_NICE or RLIMIT_NICE (LimitNICE={} of a service).",
+           highest_priority, strerror(refused), highest_priority, highest_priority),
        ""});
 }
 

@@ -70,6 +70,7 @@ void check_machine(const std::string& folder, Findings& findings) {
   check_rdma_core(folder, findings);
   check_addresses(findings);
   check_limits(findings);
+  check_priority(findings);
   check_sandbox(findings);
   check_calls(findings);
   check_debug_registers(findings);

@@ -98,6 +98,9 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
   run->add_option("--progress", options.progress,
                   "Who drives the device: auto, thread or manual (WEFT_PROGRESS)")
       ->type_name("MODE");
+  run->add_option("--priority", options.priority,
+                  "The nice value of the device's thread, -20 to 19 (WEFT_PRIORITY)")
+      ->type_name("NUMBER");
   run->add_option("--port-offset", options.port_offset,
                   "Add this to every rdma_cm port; both sides need it (WEFT_PORT_OFFSET)")
       ->type_name("NUMBER");

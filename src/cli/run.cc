@@ -81,6 +81,7 @@ void set_variables(const RunOptions& options) {
   if (!options.address.empty()) set("WEFT_ADDR", options.address);
   if (!options.personality.empty()) set("WEFT_PERSONALITY", options.personality);
   if (!options.progress.empty()) set("WEFT_PROGRESS", options.progress);
+  if (!options.priority.empty()) set("WEFT_PRIORITY", options.priority);
   if (!options.port_offset.empty()) set("WEFT_PORT_OFFSET", options.port_offset);
   if (!options.same_host.empty()) set("WEFT_SAME_HOST", options.same_host);
   if (!options.ptracer.empty()) set("WEFT_PTRACER", options.ptracer);

@@ -21,6 +21,7 @@ struct RunOptions {
   std::string link;
   std::string personality;
   std::string progress;
+  std::string priority;
   std::string port_offset;
   std::string same_host;
   std::string ptracer;

@@ -127,7 +127,7 @@ Device::Device(const Settings& settings, std::vector<LocalAddress> addresses,
                                    : nullptr),
       process_pairs_(*this),
       // After everything that its thread may call, and therefore destroyed before it.
-      engine_(settings.progress, settings.link.active()),
+      engine_(settings.progress, {.exact = settings.link.active(), .nice = settings.priority}),
       peer_processes_(settings.same_host != SameHost::staged),
       next_number_(random_word() % queue_pair_numbers) {
   handle_.owner = this;

@@ -8,13 +8,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
-#include <exception>
-#include <string>
 #include <utility>
-
-#include "base/blocked_signals.h"
-#include "base/log.h"
 
 namespace weft::device {
 namespace {
@@ -73,10 +67,10 @@ std::shared_ptr<SimulatedKernel> simulation_of_thread() {
 }  // namespace
 
 // In a simulation nothing needs a descriptor of the kernel, and no thread comes.
-Engine::Engine(ProgressMode mode, bool exact)
+Engine::Engine(ProgressMode mode, ProgressThread thread)
     : simulation_(simulation_of_thread()),
       mode_(simulation_ ? ProgressMode::manual : mode),
-      exact_(exact) {
+      kind_(thread) {
   if (simulation_) {
     watcher_ = simulation_->add(*this);
     epoll_.close();
@@ -102,20 +96,6 @@ Engine::~Engine() {
   wake_.signal();
   // The thread may be in a stand-by or in epoll_wait(); both were ended above.
   if (thread_.joinable()) thread_.join();
-}
-
-// mutex_ must be held. The thread starts with the first descriptor or deadline, so that a process
-// which opens no connection has none.
-void Engine::start_thread() {
-  // With `manual` the program has promised to call the device often enough.
-  if (mode_ == ProgressMode::manual || thread_.joinable()) return;
-  // Signals belong to the application, so this thread must not receive any but those of its own
-  // faults.
-  {
-    const BlockedSignals inherited;
-    thread_ = std::thread([this] { run(); });
-  }
-  pthread_setname_np(thread_.native_handle(), "weft-progress");
 }
 
 std::uint64_t Engine::watch(int fd, std::uint32_t events, std::shared_ptr<Pollable> target) {
@@ -369,18 +349,6 @@ void Engine::expect_sleep() {
   sleep_expected_.set();
 }
 
-// What it was doing is in an unknown state, so the process cannot continue; but it prints why it
-// ends.
-void Engine::run() {
-  try {
-    serve();
-  } catch (const std::exception& error) {
-    log(LogLevel::error, "progress thread",
-        std::string("the progress thread cannot continue: ") + error.what());
-    std::abort();
-  }
-}
-
 void Engine::serve() {
   std::array<epoll_event, batch> events;
   auto tick = shortest_stand_by;
@@ -390,13 +358,13 @@ void Engine::serve() {
   bool all = mode_ == ProgressMode::thread;
   while (!stopping_) {
     const auto deadline_ns = run_deadlines(deadlines_at_once);
-    if (exact_) [[unlikely]]
+    if (kind_.exact) [[unlikely]]
       wait_exactly(deadline_ns);
     if (left_.refused) [[unlikely]]
       watch_again(true);
     // What the kernel refuses to watch is tried again.
     const int longest_ms = left_.refused ? 1 : timeout_ms(deadline_ns);
-    const auto ready = await_events(events, exact_ ? 0 : longest_ms);
+    const auto ready = await_events(events, kind_.exact ? 0 : longest_ms);
     if (stopping_) return;
     // An application thread serves the descriptors already; two threads would wake up for each
     // event.

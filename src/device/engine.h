@@ -40,6 +40,18 @@ enum class ProgressMode : std::uint8_t {
   manual,     // only threads that poll: no progress thread is started
 };
 
+inline constexpr int first_nice_value = -20;
+inline constexpr int last_nice_value = 19;
+
+// What the progress thread is like, where there is one.
+struct ProgressThread {
+  // It meets deadlines to some microseconds, at the price of one more system call each time it
+  // sleeps; otherwise to a millisecond.
+  bool exact = false;
+  // Its nice value, from -20 to 19; no value: that of the thread which starts it.
+  std::optional<int> nice{};
+};
+
 // Something with a descriptor or a deadline. Called from the progress thread or from a polling
 // application thread, possibly from both at once: implementations lock.
 class Pollable {
@@ -96,9 +108,7 @@ class Pollable {
 
 class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
  public:
-  // `exact`: the progress thread meets deadlines to some microseconds, at the price of one more
-  // system call each time it sleeps; otherwise to a millisecond.
-  explicit Engine(ProgressMode mode, bool exact = false);
+  explicit Engine(ProgressMode mode, ProgressThread thread = {});
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -235,6 +245,7 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   std::uint64_t add(int fd, std::uint32_t events, std::shared_ptr<Pollable> target);
   void start_thread();
   void run();
+  void take_nice_value() const;
   void serve();
   // Skips what application threads drive themselves. Returns whether there was any of it.
   bool dispatch_unattended(std::span<const epoll_event> events, bool all);
@@ -271,7 +282,7 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   const std::shared_ptr<SimulatedKernel> simulation_;
   std::size_t watcher_ = 0;  // its number there
   ProgressMode mode_;
-  const bool exact_;
+  const ProgressThread kind_;
   Bulk bulk_;
   EpollSet epoll_;
   EventFd wake_;

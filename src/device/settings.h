@@ -74,6 +74,7 @@ struct DisconnectTimes {
 struct Settings {
   Personality personality = Personality::roce;
   ProgressMode progress = ProgressMode::automatic;
+  std::optional<int> priority;  // the nice value of the progress thread; none: the program's
   GidTable gids = GidTable::standard;
   std::string address;       // the device's address; empty: all local ones
   bool acknowledge = true;   // completions mean "placed in the peer's memory"

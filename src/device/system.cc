@@ -332,6 +332,10 @@ std::ptrdiff_t write(int fd, const void* at, std::size_t bytes) {
   return call(SYS_write, fd, at, bytes);
 }
 
+int set_nice_value(int value) {
+  return static_cast<int>(call(SYS_setpriority, PRIO_PROCESS, 0, value));
+}
+
 // As a semaphore each read takes one from the counter, which fits one event per read.
 int event_fd(bool semaphore) {
   return own_descriptors::moved_high(

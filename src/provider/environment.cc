@@ -44,6 +44,15 @@ bool read_port_offset(std::string_view value, Settings& settings) {
   return true;
 }
 
+bool read_priority(std::string_view value, Settings& settings) {
+  int nice = 0;
+  const auto [end, failed] = std::from_chars(value.data(), value.data() + value.size(), nice);
+  if (failed != std::errc() || end != value.data() + value.size()) return false;
+  if (nice < device::first_nice_value || nice > device::last_nice_value) return false;
+  settings.priority = nice;
+  return true;
+}
+
 bool is_exit_status(std::string_view value, Settings& /*settings*/) {
   constexpr int most = 255;
   int status = -1;
@@ -256,6 +265,11 @@ constexpr std::array table{
              "Added to every rdma_cm port, for a program that also uses the TCP port of the same "
              "number. Both sides need the same offset.",
              read_port_offset},
+    Variable{"WEFT_PRIORITY", "that of the program", "a number from -20 to 19",
+             "The nice value of the thread that drives the device; -20 runs before all others. It "
+             "helps programs that watch memory which is written over TCP, on processors that are "
+             "all busy. Below that of the program it needs a permission (see `weft doctor`).",
+             read_priority},
     Variable{
         "WEFT_PROGRESS", "auto", "auto, thread or manual",
         "Who drives the device. auto: a thread, and any thread that polls a completion queue. "

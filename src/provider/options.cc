@@ -230,6 +230,14 @@ void check_enumerators(const DeviceOptions& options, Reading& reading) {
   check("ptracer", options.ptracer, DeviceOptions::Ptracer::off);
 }
 
+void read_priority(const DeviceOptions& options, device::Settings& settings, Reading& reading) {
+  if (!options.priority) return;
+  if (*options.priority < device::first_nice_value || *options.priority > device::last_nice_value) {
+    reading.text("priority", std::to_string(*options.priority) + " is no nice value (-20 to 19)");
+  }
+  settings.priority = options.priority;
+}
+
 // What WEFT_LIMITS has changed.
 void read_back(const device::Settings& settings, DeviceOptions& options) {
   const device::Settings standard;
@@ -271,6 +279,7 @@ WrongOption to_settings(const DeviceOptions& options, device::Settings& settings
   settings.responder_first = options.responder_first;
   settings.verbose = options.verbose;
   settings.port_offset = options.port_offset;
+  read_priority(options, settings, reading);
   settings.capture_path = options.capture;
   settings.stats_path = options.statistics;
   settings.trace_path = options.trace;
@@ -315,6 +324,7 @@ std::string read_environment(DeviceOptions& options) {
   options.responder_first = settings.responder_first;
   options.verbose = settings.verbose;
   options.port_offset = settings.port_offset;
+  options.priority = settings.priority;
   options.capture = settings.capture_path;
   options.statistics = settings.stats_path;
   options.trace = settings.trace_path;

@@ -111,11 +111,22 @@ class Doctor(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIs(json.loads(done.stdout)["healthy"], True)
         found = findings(done)
-        for subject in ("adapters", "rdma-core", "addresses", "descriptors", "system calls",
-                        "debug registers", "ports", "open port", "device", "personality",
+        for subject in ("adapters", "rdma-core", "addresses", "descriptors", "priority",
+                        "system calls",                        "debug registers", "ports", "open port", "device", "personality",
                         "self-test"):
             self.assertIn(found[subject]["health"], ("ok", "note"), subject)
         self.assertIn("weft0", found["device"]["sentence"])
+
+    def test_it_shows_whether_the_thread_may_have_priority(self):
+        def refuse_priority():
+            number = {"x86_64": 141, "aarch64": 140}[os.uname().machine]
+            install_filter([(LOAD, 0, 0, 0), (EQUALS, 0, 1, number), *DECIDE])
+
+        self.assertIn("WEFT_PRIORITY=-20", findings(doctor("--json"))["priority"]["sentence"])
+        refused = findings(doctor("--json", preexec_fn=refuse_priority))["priority"]
+        self.assertEqual(refused["health"], "ok")
+        self.assertIn("may not have the priority -20 (Operation not permitted)",
+                      refused["sentence"])
 
     def test_it_shows_whether_there_is_a_shared_heap(self):
         found = findings(doctor("--json"))

@@ -183,13 +183,14 @@ class Run(unittest.TestCase):
         libraries.needs_plain_libraries()
         done = weft("run", "--quiet", "--addr", "127.0.0.1", "--personality",
                     "iwarp", "--progress", "manual", "--no-ack",
-                    "--no-crc", "--port-offset", "5", "--capture", "x.pcapng", "--", "env",
-                    LD_LIBRARY_PATH="/before")
+                    "--no-crc", "--priority", "-20", "--port-offset", "5",
+                    "--capture", "x.pcapng", "--", "env", LD_LIBRARY_PATH="/before")
         self.assertEqual(done.stderr, "")
         lines = done.stdout.splitlines()
         for line in ("WEFT_ADDR=127.0.0.1", "WEFT_PERSONALITY=iwarp",
                      "WEFT_PROGRESS=manual", "WEFT_ACK=0", "WEFT_CRC=0",
-                     "WEFT_PORT_OFFSET=5", f"WEFT_CAPTURE={os.getcwd()}/x.pcapng",
+                     "WEFT_PRIORITY=-20", "WEFT_PORT_OFFSET=5",
+                     f"WEFT_CAPTURE={os.getcwd()}/x.pcapng",
                      f"LD_LIBRARY_PATH={libraries.FOLDER}:/before"):
             self.assertIn(line, lines)
 
@@ -296,6 +297,9 @@ class Misuse(unittest.TestCase):
                    "fast", "--", "true")
         self.check(2, "WEFT_PORT_OFFSET=70000: must be a number from 0 to 65535", "run", "--",
                    "true", WEFT_PORT_OFFSET="70000")
+        for priority in ("-21", "20", "1x", "high"):
+            self.check(2, f"WEFT_PRIORITY={priority}: must be a number from -20 to 19", "run",
+                       "--priority", priority, "--", "true")
         self.check(2, "WEFT_PERSONALITY=opa: must be roce, iwarp or ib", "run", "--personality",
                    "opa", "--", "true")
         self.check(2, "--check-suppressions /no/such/file: No such file or directory; name a file",

@@ -46,6 +46,7 @@ TEST(Environment, RightValuesAreSet) {
   setenv("WEFT_GIDS", "all", 1);
   setenv("WEFT_PERSONALITY", "iwarp", 1);
   setenv("WEFT_PORT_OFFSET", "1000", 1);
+  setenv("WEFT_PRIORITY", "-7", 1);
   setenv("WEFT_PROGRESS", "thread", 1);
   device::Settings settings;
   EXPECT_THAT(read_environment(settings), IsEmpty());
@@ -57,6 +58,7 @@ TEST(Environment, RightValuesAreSet) {
   EXPECT_EQ(settings.gids, device::GidTable::all);
   EXPECT_EQ(settings.personality, device::Personality::iwarp);
   EXPECT_EQ(settings.port_offset, 1000);
+  EXPECT_EQ(settings.priority, -7);
   EXPECT_EQ(settings.progress, device::ProgressMode::thread);
 }
 
@@ -99,9 +101,9 @@ TEST(Environment, WrongLimitsSayWhatIsAccepted) {
 
 // Whether the default of a variable is a description instead of one of its values.
 bool has_no_standard_value(const Variable& variable) {
-  constexpr std::array names{"WEFT_ADAPTER",      "WEFT_ADDR",  "WEFT_CAPTURE",
-                             "WEFT_CHECK_STATUS", "WEFT_FAULT", "WEFT_GIDS",
-                             "WEFT_LIMITS",       "WEFT_LINK",  "WEFT_REQUIRE"};
+  constexpr std::array names{"WEFT_ADAPTER",  "WEFT_ADDR",   "WEFT_CAPTURE", "WEFT_CHECK_STATUS",
+                             "WEFT_FAULT",    "WEFT_GIDS",   "WEFT_LIMITS",  "WEFT_LINK",
+                             "WEFT_PRIORITY", "WEFT_REQUIRE"};
   return std::ranges::find(names, variable.name) != names.end();
 }
 

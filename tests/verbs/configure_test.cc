@@ -169,6 +169,19 @@ TEST(Configure, ADeviceMayBeSmallerThanAnother) {
   EXPECT_THROW((void)open_own_device({.address = "127.0.0.1", .adapter = "max_qp=none"}), Error);
 }
 
+TEST(Configure, ThePriorityIsANiceValue) {
+  EXPECT_NO_THROW((void)open_own_device({.address = "127.0.0.1", .priority = 19}));
+  for (const int priority : {-21, 20}) {
+    try {
+      (void)open_own_device({.address = "127.0.0.1", .priority = priority});
+      FAIL() << "opened";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.error_number(), EINVAL);
+      EXPECT_NE(std::string(error.what()).find("no nice value"), std::string::npos) << error.what();
+    }
+  }
+}
+
 TEST(Configure, ADeviceMayHaveASlowerNetwork) {
   const Context slow =
       open_own_device({.address = "127.0.0.1", .link = "latency=50us,rate=10gbit"});
