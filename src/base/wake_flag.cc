@@ -22,7 +22,7 @@ bool WakeFlag::sleep(std::chrono::nanoseconds longest) {
                                      .tv_nsec = static_cast<long>((longest - seconds).count())};
     system_call(SYS_futex, &state_, FUTEX_WAIT_PRIVATE, awaited, &time, nullptr, 0);
   }
-  return state_.exchange(is_clear, std::memory_order_acq_rel) == is_set;
+  return take();
 }
 
 // Calls of verbs that wake the progress thread leave errno as it was.

@@ -16,7 +16,13 @@ class WakeFlag {
   // Ends the sleep that is under way, or the next one at once. A system call only in the first
   // case.
   void set() {
-    if (state_.exchange(is_set, std::memory_order_acq_rel) == awaited) wake();
+    if (state_.exchange(is_raised, std::memory_order_acq_rel) == awaited) wake();
+  }
+  // Whether a sleep would end at once. Any thread.
+  [[nodiscard]] bool is_set() const { return state_.load(std::memory_order_acquire) == is_raised; }
+  // As sleep(), but does not wait.
+  [[nodiscard]] bool take() {
+    return state_.exchange(is_clear, std::memory_order_acq_rel) == is_raised;
   }
   // Returns whether the flag was set, and resets it; at once if it is set already. May return false
   // early where a signal comes.
@@ -24,7 +30,7 @@ class WakeFlag {
 
  private:
   static constexpr std::uint32_t is_clear = 0;
-  static constexpr std::uint32_t is_set = 1;
+  static constexpr std::uint32_t is_raised = 1;
   static constexpr std::uint32_t awaited = 2;
 
   void wake();

@@ -22,16 +22,9 @@ constexpr int deadlines_at_once = 32;
 // Those of a poll, which a program expects to be brief.
 constexpr int deadlines_of_a_poll = 4;
 constexpr std::uint64_t wake_token = 0;
-// How long the progress thread keeps away from descriptors that an application thread serves. It
-// grows while that continues, so that the thread costs less and less.
+// How long the progress thread keeps away at first from descriptors that an application thread
+// serves. It grows while that continues: see longest_tick().
 constexpr std::chrono::microseconds shortest_stand_by{100};
-constexpr std::chrono::microseconds longest_stand_by{1000};
-// The same while a program goes on for long: each tick takes 20 to 50 us from a program on the same
-// processor where a timer is slow, as in a virtual machine.
-constexpr std::chrono::microseconds longest_steady_stand_by{4000};
-// In relation to the time for which the program has served the descriptors already: so much later,
-// at most, does the thread notice that it has stopped.
-constexpr std::uint64_t stand_by_share = 16;
 // After a longer pause the program begins anew.
 constexpr std::uint64_t longest_pause_ns = 1'000'000;
 // A program that polls now and then, and watches memory in between, needs the progress thread
@@ -40,11 +33,6 @@ constexpr std::uint64_t eager_ns = 20'000'000;
 // How long the progress thread looks for more bulk data. The next part of it is there within some
 // 15 us; to wake the thread takes 20 and more, and takes the sender's time as well.
 constexpr std::uint64_t longer_look_ns = 50'000;
-
-std::chrono::microseconds longest_tick(std::uint64_t served_ns) {
-  const std::chrono::microseconds share{served_ns / 1000 / stand_by_share};
-  return std::clamp(share, longest_stand_by, longest_steady_stand_by);
-}
 
 bool contains(std::span<Pollable* const> targets, const Pollable* wanted) {
   return std::find(targets.begin(), targets.end(), wanted) != targets.end();
@@ -286,7 +274,10 @@ bool Engine::poll(std::span<Pollable* const> driven) {
   }
   // While a program polls, the progress thread looks at deadlines once in a tick only, and would
   // have to take the processor away from the program for them.
-  if (deadlines_.may_be_due(sys::now_ns())) run_deadlines(deadlines_of_a_poll);
+  const std::uint64_t now_ns = sys::now_ns();
+  if (deadlines_.may_be_due(now_ns)) run_deadlines(deadlines_of_a_poll);
+  // A thread that waits wants the progress thread aside, not to stand by.
+  if (!wait_leader_.has_leader() && alarm_.put_off(now_ns)) end_tick();
   return found;
 }
 
@@ -346,7 +337,7 @@ void Engine::dispatch_ready() {
 void Engine::expect_sleep() {
   // There is no thread that could leave something undone.
   if (mode_ == ProgressMode::manual) return;
-  sleep_expected_.set();
+  alarm_.set();
 }
 
 void Engine::serve() {
@@ -451,23 +442,20 @@ bool Engine::leave_to_application(Pollable& target) {
 
 // Waits until no application thread has polled for a tick: while one does, it serves all
 // descriptors (CompletionQueue::drive()), and a look at epoll would only take the processor away
-// from it. Returns true if an application thread is about to sleep, so that nothing may be left to
-// application threads.
+// from it. So the program prolongs the stand-by itself, after the first tick. Returns true if an
+// application thread is about to sleep, so that nothing may be left to application threads.
 bool Engine::stand_by(std::chrono::microseconds tick) {
   const std::uint64_t began_ns = sys::now_ns();
   // While this is set defer() may count on run_deferred() below.
   standing_by_ = true;
-  bool sleep_expected = false;
+  auto reason = StandByAlarm::Reason::passed;
   bool polled = true;
-  while (polled && !sleep_expected && !stopping_ && !wait_leader_.has_leader()) {
+  while (polled && !stopping_ && !wait_leader_.has_leader()) {
     polled_.store(false, std::memory_order_relaxed);
-    sleep_expected = sleep_expected_.sleep(tick);
-    polled = polled_.load(std::memory_order_relaxed);
-    if (polled && !sleep_expected) {
-      set_steady_polling(true);
-      watch_again(false);
-    }
-    if (deferred_ > 0) run_deferred_of_tick();
+    reason = steady_polling() == 0 ? alarm_.sleep(tick) : alarm_.sleep_on(tick, began_ns);
+    polled = reason == StandByAlarm::Reason::passed && polled_.load(std::memory_order_relaxed);
+    if (polled) set_steady_polling(true);
+    end_tick();
     run_deadlines(deadlines_at_once);
     tick = std::max(tick, longest_tick(sys::now_ns() - began_ns));
   }
@@ -476,7 +464,14 @@ bool Engine::stand_by(std::chrono::microseconds tick) {
   watch_again(true);
   if (deferred_ > 0) run_deferred();
   asked_aside_.stood_by(began_ns, sys::now_ns());
-  return sleep_expected;
+  return reason == StandByAlarm::Reason::set;
+}
+
+// What was left and not polled in this tick is watched again, and what was deferred is done. Called
+// by the progress thread, and for it by a program that has prolonged its stand-by.
+void Engine::end_tick() {
+  watch_again(false);
+  if (deferred_ > 0) run_deferred_of_tick();
 }
 
 bool Engine::defer(const std::weak_ptr<Pollable>& target, bool waiting, std::uint32_t ticks) {
@@ -555,6 +550,7 @@ void Engine::abandon_after_fork() {
   }
   epoll_.close();
   wake_.close();
+  alarm_.close();
 }
 
 }  // namespace weft::device

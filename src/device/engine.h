@@ -27,8 +27,8 @@
 #include "base/simulated_kernel.h"
 #include "base/wait_leader.h"
 #include "base/wait_loop.h"
-#include "base/wake_flag.h"
 #include "device/deadlines.h"
+#include "device/stand_by_alarm.h"
 #include "device/stand_by_request.h"
 #include "device/system.h"
 
@@ -271,6 +271,7 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   void run_deferred_if(Predicate due);
   void run_deferred();
   void run_deferred_of_tick();
+  void end_tick();
   std::optional<Time> run_deadlines(int most);
   [[nodiscard]] std::span<const epoll_event> await_events(std::span<epoll_event> events,
                                                           int longest_ms);
@@ -306,7 +307,7 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   std::atomic<const Pollable*> last_target_{nullptr};  // of turn_to(); it may have ended
   std::atomic<bool> stopping_{false};
   std::atomic<bool> abandoned_{false};
-  WakeFlag sleep_expected_;  // an application thread is about to sleep, or the engine ends
+  StandByAlarm alarm_;  // set: an application thread is about to sleep, or the engine ends
   std::thread thread_;
 };
 

@@ -234,6 +234,23 @@ TEST(Engine, WhatIsLeftIsWatchedAgainOnceItsTargetIsNotPolled) {
   }
 }
 
+// The progress thread is not woken for it while the program polls.
+TEST(Engine, AProgramThatPollsSteadilyDoesTheWorkOfATick) {
+  Engine engine(ProgressMode::automatic);
+  const auto bell = std::make_shared<Bell>();
+  const auto other = std::make_shared<Bell>();
+  const Watched watched(engine, bell);
+  const Watched watched_too(engine, other);
+  // Again and again, since this thread may lose its processor for longer than a tick.
+  do {
+    poll_until_steady(engine, bell);
+    const int before = other->answers();
+    if (!engine.defer(other, false, 2)) continue;
+    while (other->answers() == before) engine.poll();
+    engine.deferral_done();
+  } while (other->answered_by() != std::this_thread::get_id());
+}
+
 TEST(Engine, AChangedRegistrationIsWatchedAgain) {
   Engine engine(ProgressMode::automatic);
   const auto bell = std::make_shared<Bell>();
