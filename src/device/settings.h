@@ -66,6 +66,12 @@ struct StrangerLimits {
 
 struct DisconnectTimes {
   // After rdma_disconnect(3): within it the peer may still prove what was sent before.
+// Who drives the device.
+struct ProgressSettings {
+  ProgressMode mode = ProgressMode::automatic;
+  std::optional<int> priority;  // the nice value of the progress thread; no value: the program's
+};
+
   std::uint64_t proofs_ns = limits::closing_ns;
   // How long the end by the peer is not reported while the program has not polled a success.
   std::uint64_t unpolled_ns = limits::unpolled_ns;
@@ -73,8 +79,7 @@ struct DisconnectTimes {
 
 struct Settings {
   Personality personality = Personality::roce;
-  ProgressMode progress = ProgressMode::automatic;
-  std::optional<int> priority;  // the nice value of the progress thread; none: the program's
+  ProgressSettings progress;
   GidTable gids = GidTable::standard;
   std::string address;       // the device's address; empty: all local ones
   bool acknowledge = true;   // completions mean "placed in the peer's memory"

@@ -49,7 +49,7 @@ bool read_priority(std::string_view value, Settings& settings) {
   const auto [end, failed] = std::from_chars(value.data(), value.data() + value.size(), nice);
   if (failed != std::errc() || end != value.data() + value.size()) return false;
   if (nice < device::first_nice_value || nice > device::last_nice_value) return false;
-  settings.priority = nice;
+  settings.progress.priority = nice;
   return true;
 }
 
@@ -77,7 +77,7 @@ bool read_choice(std::string_view value, Choice& target, Choices<Choice> choices
 
 bool read_progress(std::string_view value, Settings& settings) {
   using enum device::ProgressMode;
-  return read_choice(value, settings.progress,
+  return read_choice(value, settings.progress.mode,
                      {{"auto", automatic}, {"thread", thread}, {"manual", manual}});
 }
 

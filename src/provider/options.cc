@@ -235,7 +235,7 @@ void read_priority(const DeviceOptions& options, device::Settings& settings, Rea
   if (*options.priority < device::first_nice_value || *options.priority > device::last_nice_value) {
     reading.text("priority", std::to_string(*options.priority) + " is no nice value (-20 to 19)");
   }
-  settings.priority = options.priority;
+  settings.progress.priority = options.priority;
 }
 
 // What WEFT_LIMITS has changed.
@@ -268,7 +268,7 @@ WrongOption to_settings(const DeviceOptions& options, device::Settings& settings
   settings.address = options.address;
   settings.gids = to_device(options.gids);
   settings.personality = to_device(options.personality);
-  settings.progress = to_device(options.progress);
+  settings.progress.mode = to_device(options.progress);
   settings.same_host = to_device(options.same_host);
   settings.ptracer = to_device(options.ptracer);
   settings.crc = options.crc;
@@ -309,7 +309,7 @@ std::string read_environment(DeviceOptions& options) {
       settings.personality,
       {Options::Personality::roce, Options::Personality::iwarp, Options::Personality::ib});
   options.progress = from_device(
-      settings.progress,
+      settings.progress.mode,
       {Options::Progress::automatic, Options::Progress::thread, Options::Progress::manual});
   options.same_host =
       from_device(settings.same_host, {Options::SameHost::automatic, Options::SameHost::off,
@@ -324,7 +324,7 @@ std::string read_environment(DeviceOptions& options) {
   options.responder_first = settings.responder_first;
   options.verbose = settings.verbose;
   options.port_offset = settings.port_offset;
-  options.priority = settings.priority;
+  options.priority = settings.progress.priority;
   options.capture = settings.capture_path;
   options.statistics = settings.stats_path;
   options.trace = settings.trace_path;

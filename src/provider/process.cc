@@ -77,7 +77,7 @@ namespace {
 // A host of a simulation has one address, no processes of one user, and no other programs that use
 // its ports.
 void take_from_simulation(device::Settings& settings) {
-  settings.progress = device::ProgressMode::manual;
+  settings.progress.mode = device::ProgressMode::manual;
   settings.gids = device::GidTable::one;
   settings.address.clear();
   settings.same_host = device::SameHost::off;
@@ -188,11 +188,11 @@ bool Process::is_manual() {
   const std::lock_guard lock(mutex_);
   device::Settings settings;
   if (configured_) {
-    settings.progress = configured_->progress;
+    settings.progress.mode = configured_->progress.mode;
   } else {
     (void)read_environment(settings);
   }
-  return settings.progress == device::ProgressMode::manual;
+  return settings.progress.mode == device::ProgressMode::manual;
 }
 
 void Process::publish_counters() {

@@ -112,8 +112,8 @@ class Doctor(unittest.TestCase):
         self.assertIs(json.loads(done.stdout)["healthy"], True)
         found = findings(done)
         for subject in ("adapters", "rdma-core", "addresses", "descriptors", "priority",
-                        "system calls",                        "debug registers", "ports", "open port", "device", "personality",
-                        "self-test"):
+                        "system calls", "debug registers", "ports", "open port", "device",
+                        "personality", "self-test"):
             self.assertIn(found[subject]["health"], ("ok", "note"), subject)
         self.assertIn("weft0", found["device"]["sentence"])
 

@@ -183,7 +183,7 @@ TEST_F(Synchronous, PrivateDataOfTheEndpointGoesInFront) {
 
 class Manual : public Synchronous {
  protected:
-  Manual() { settings_.progress = device::ProgressMode::manual; }
+  Manual() { settings_.progress.mode = device::ProgressMode::manual; }
 };
 
 TEST_F(Manual, WaitingDrivesTheDevice) {

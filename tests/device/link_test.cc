@@ -17,7 +17,7 @@ PairOptions slow(faults::Link link, ProgressMode progress = ProgressMode::automa
   PairOptions options;
   options.settings.address = "127.0.0.1";
   options.settings.link = link;
-  options.settings.progress = progress;
+  options.settings.progress.mode = progress;
   return options;
 }
 

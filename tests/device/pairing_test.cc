@@ -252,7 +252,7 @@ TEST_F(Pairs, ReceiversSpeakAsSoonAsTheyAreReady) {
 TEST_F(Pairs, ConnectWithoutAThreadWhereBothPoll) {
   Settings settings;
   settings.address = "127.0.0.1";
-  settings.progress = ProgressMode::manual;
+  settings.progress.mode = ProgressMode::manual;
   auto made = Device::create(settings);
   ASSERT_TRUE(made.ok());
   RawEnd a(**made);
@@ -270,7 +270,7 @@ TEST_F(Pairs, ConnectWithoutAThreadWhereBothPoll) {
 std::unique_ptr<Device> make_device_without_thread() {
   Settings settings;
   settings.address = "127.0.0.1";
-  settings.progress = ProgressMode::manual;
+  settings.progress.mode = ProgressMode::manual;
   settings.min_retry_time_ns = 100'000'000;
   settings.same_host = SameHost::off;
   auto made = Device::create(settings);

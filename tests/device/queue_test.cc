@@ -399,7 +399,7 @@ TEST(Threads, SeveralPostersAndPollersShareAQueuePair) {
 // A program may wait for one queue while the peer writes by a connection of another queue.
 TEST(CompletionQueue, APollerOfAnIdleQueueServesTheOthers) {
   PairOptions options;
-  options.settings.progress = ProgressMode::manual;
+  options.settings.progress.mode = ProgressMode::manual;
   Pair pair(options);
   CompletionQueue idle(pair.b.context, 16, nullptr, nullptr);
   const auto source = pair.a.buffer(4096);

@@ -393,7 +393,7 @@ class TransferModes : public testing::TestWithParam<std::tuple<ProgressMode, boo
 
 TEST_P(TransferModes, PingPong) {
   PairOptions options;
-  options.settings.progress = std::get<0>(GetParam());
+  options.settings.progress.mode = std::get<0>(GetParam());
   options.settings.crc = std::get<1>(GetParam());
   options.settings.strict_crc = std::get<2>(GetParam());
   Pair pair(options);

@@ -58,8 +58,8 @@ TEST(Environment, RightValuesAreSet) {
   EXPECT_EQ(settings.gids, device::GidTable::all);
   EXPECT_EQ(settings.personality, device::Personality::iwarp);
   EXPECT_EQ(settings.port_offset, 1000);
-  EXPECT_EQ(settings.priority, -7);
-  EXPECT_EQ(settings.progress, device::ProgressMode::thread);
+  EXPECT_EQ(settings.progress.priority, -7);
+  EXPECT_EQ(settings.progress.mode, device::ProgressMode::thread);
 }
 
 void expect_limits(const device::Settings& settings) {
@@ -120,7 +120,7 @@ TEST(Environment, TheTableSaysWhatHolds) {
     EXPECT_EQ(settings.strict_crc, standard.strict_crc);
     EXPECT_EQ(settings.personality, standard.personality);
     EXPECT_EQ(settings.port_offset, standard.port_offset);
-    EXPECT_EQ(settings.progress, standard.progress);
+    EXPECT_EQ(settings.progress.mode, standard.progress.mode);
   }
 }
 

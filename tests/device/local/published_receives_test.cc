@@ -116,7 +116,7 @@ class PlacedElsewhere : public PublishedReceives {
   // No progress thread takes a message before the poll does, which then has nothing to place.
   static PairOptions polled_only() {
     PairOptions options = few();
-    options.settings.progress = ProgressMode::manual;
+    options.settings.progress.mode = ProgressMode::manual;
     return options;
   }
   static void set(Buffer& buffer, std::uint8_t value) {

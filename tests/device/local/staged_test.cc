@@ -179,7 +179,7 @@ TEST_F(Staged, AWrongReadAmongOthersFailsAlone) {
 // Memory that is deregistered under a Read is not written any more.
 TEST_F(Staged, AReadIntoMemoryThatIsDeregisteredFails) {
   PairOptions options = staged_options();
-  options.settings.progress = ProgressMode::manual;
+  options.settings.progress.mode = ProgressMode::manual;
   Pair pair(options);
   const auto source = pair.a.buffer(5000);
   const auto target = pair.b.buffer(5000);
@@ -210,7 +210,7 @@ TEST_F(Staged, ARequestOfSeveralPartsIsCheckedAsAWhole) {
 // The receive of a Send that has come in part is flushed like the others.
 TEST_F(Staged, ASendThatEndsBetweenItsPartsLosesNoReceive) {
   PairOptions options = staged_options();
-  options.settings.progress = ProgressMode::manual;
+  options.settings.progress.mode = ProgressMode::manual;
   Pair pair(options);
   const auto source = pair.a.buffer(largest);
   const auto target = pair.b.buffer(largest);
