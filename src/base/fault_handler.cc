@@ -52,6 +52,19 @@ bool is_guarded(std::uintptr_t instruction) {
          instruction < reinterpret_cast<std::uintptr_t>(weft_guarded_fault);
 }
 
+// Where the code that this instruction belongs to goes on after a fault; null: it is not guarded.
+const char* place_after_fault(std::uintptr_t instruction) {
+#if defined(WEFT_CHECKED_STORE)
+  const auto is_at = [instruction](const char* place) {
+    return instruction == reinterpret_cast<std::uintptr_t>(place);
+  };
+  // No instruction there accesses memory that can fault, so it was one of the checked store.
+  if (is_at(weft_checked_interrupted)) return weft_checked_fault;
+  if (is_at(weft_checked_interrupted_wide)) return weft_checked_fault_wide;
+#endif
+  return is_guarded(instruction) ? weft_guarded_fault : nullptr;
+}
+
 // Does what would have happened without our handler. The default action of a fault comes when its
 // instruction is executed again; a signal that a process has sent must be raised again.
 void pass_on(int signal, siginfo_t* info, void* context) {
@@ -74,9 +87,9 @@ void pass_on(int signal, siginfo_t* info, void* context) {
 // Positive codes are faults of this instruction; others are signals that a process has sent.
 void on_fault(int signal, siginfo_t* info, void* context) {
   auto& interrupted = *static_cast<ucontext_t*>(context);
-  if (info->si_code > 0 && is_guarded(instruction_of(interrupted))) {
-    return continue_at(interrupted, weft_guarded_fault);
-  }
+  const char* const place =
+      info->si_code > 0 ? place_after_fault(instruction_of(interrupted)) : nullptr;
+  if (place) return continue_at(interrupted, place);
   pass_on(signal, info, context);
 }
 

@@ -1,5 +1,5 @@
-// The instructions of guarded_memory.h, which fault_handler.cc recognises. Only these two files and
-// their test include this one.
+// The instructions of guarded_memory.h and checked_store.h, which fault_handler.cc recognises. Only
+// these three files and their test include this one.
 #pragma once
 
 #include <atomic>
@@ -13,6 +13,10 @@
 #define WEFT_GUARDED_CODE 1
 #if defined(__x86_64__)
 #define WEFT_GUARDED_FOLD 1
+#endif
+
+#if defined(__x86_64__) && defined(__LP64__) && __has_include(<sys/rseq.h>)
+#define WEFT_CHECKED_STORE 1
 #endif
 
 extern "C" {
@@ -38,6 +42,14 @@ bool weft_guarded_compare_exchange(void* at, std::uint64_t* expected_then_origin
 // the stack, so that a fault anywhere in them continues at weft_guarded_fault, which returns 0.
 extern const char weft_guarded_begin[];
 extern const char weft_guarded_fault[];
+#if defined(WEFT_CHECKED_STORE)
+// Where the kernel lets a thread continue that a signal interrupts within a checked store, and
+// where the store returns Stored::fault.
+extern const char weft_checked_interrupted[];
+extern const char weft_checked_fault[];
+extern const char weft_checked_interrupted_wide[];  // with registers of 32 bytes in use
+extern const char weft_checked_fault_wide[];
+#endif
 }
 #endif
 

@@ -79,6 +79,18 @@ inline void show_sanitizers([[maybe_unused]] void* to, [[maybe_unused]] const vo
 #endif
 }
 
+inline void show_sanitizers_a_load([[maybe_unused]] const void* from,
+                                   [[maybe_unused]] std::size_t bytes) {
+#if defined(__SANITIZE_ADDRESS__)
+  if (void* const poisoned = __asan_region_is_poisoned(const_cast<void*>(from), bytes)) {
+    [[maybe_unused]] const auto reported = *static_cast<const volatile std::byte*>(poisoned);
+  }
+#endif
+#if defined(__SANITIZE_THREAD__)
+  __tsan_read_range(const_cast<void*>(from), bytes);
+#endif
+}
+
 bool plain_copy(void* to, const void* from, std::size_t bytes) {
   show_sanitizers(to, from, bytes);
 #if defined(WEFT_GUARDED_CODE)
@@ -223,6 +235,16 @@ bool guarded_load(void* to, const void* from, std::size_t bytes) {
 
 bool guarded_store(void* to, const void* from, std::size_t bytes) {
   return is_caught() ? plain_copy(to, from, bytes) : store_slowly(to, from, bytes);
+}
+
+bool may_load_directly([[maybe_unused]] const void* from, [[maybe_unused]] std::size_t bytes) {
+#if defined(WEFT_CHECKED_STORE)
+  if (!is_caught_after_all()) return false;
+  show_sanitizers_a_load(from, bytes);
+  return true;
+#else
+  return false;
+#endif
 }
 
 bool guarded_load(void* to, const void* from, std::size_t bytes, std::uint32_t& crc_state) {

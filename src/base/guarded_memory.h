@@ -19,6 +19,11 @@ namespace weft {
 [[nodiscard]] bool guarded_load(void* to, const void* from, std::size_t bytes);
 [[nodiscard]] bool guarded_store(void* to, const void* from, std::size_t bytes);
 
+// Whether this thread may read the memory of the application by other instructions that the handler
+// recognises (checked_store.h), which they end where it cannot be accessed. To be asked before each
+// access.
+[[nodiscard]] bool may_load_directly(const void* from, std::size_t bytes);
+
 enum class AtomicOperation : std::uint8_t { fetch_add, exchange, compare_exchange };
 
 struct GuardedAtomic {

@@ -15,8 +15,8 @@
 #include <new>
 #include <optional>
 
+#include "base/checked_store.h"
 #include "device/local/access_totals.h"
-#include "device/local/checked_store.h"
 #include "device/local/process_mark.h"
 #include "device/local/shared_memory.h"
 #include "device/memory/file_memory.h"

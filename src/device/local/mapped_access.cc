@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 
+#include "base/checked_store.h"
 #include "base/full_barrier.h"
 #include "base/guarded_memory.h"
-#include "device/local/checked_store.h"
 
 namespace weft::device {
 namespace {
@@ -19,6 +19,9 @@ constexpr unsigned most_attempts = 100;
 
 // What a Read of withdrawn memory can have loaded before it notices.
 constexpr std::size_t read_part_bytes = 16384;
+// What a Write stores in one sequence, and what it copies to memory of the device before.
+constexpr std::size_t write_part_bytes = 16384;
+constexpr std::size_t staged_bytes = 4096;
 
 }  // namespace
 
@@ -68,27 +71,61 @@ MappedAccess::Result MappedAccess::run(const GrantView::Found& found, Store stor
   for (unsigned i = 0; stored == Stored::interrupted && i < most_attempts; ++i) {
     stored = store(check);
   }
-  if (stored == Stored::done) return Result::done;
-  return stored == Stored::withdrawn ? Result::withdrawn : Result::unavailable;
+  switch (stored) {
+    case Stored::done:
+      return Result::done;
+    case Stored::withdrawn:
+      return Result::withdrawn;
+    case Stored::fault:
+      return Result::local_fault;
+    case Stored::interrupted:
+      break;
+  }
+  return Result::unavailable;
 }
 
-// What the program's memory holds is copied to memory of the device first, since only there the
-// sequence cannot meet a fault.
 MappedAccess::Result MappedAccess::write(const GrantView::Found& found, std::byte* at,
                                          std::span<const iovec> here) {
-  alignas(64) std::array<std::byte, 4096> staged;  // a part of the Write; not initialized
   for (const iovec& piece : here) {
     const auto* from = static_cast<const std::byte*>(piece.iov_base);
-    for (std::size_t done = 0; done < piece.iov_len;) {
-      const std::size_t part = std::min(piece.iov_len - done, staged.size());
-      if (!guarded_load(staged.data(), from + done, part)) return Result::local_fault;
-      const Result result = run(found, [&](const StoreCheck& check) {
-        return checked_store(check, at, staged.data(), part);
-      });
+    for (std::size_t left = piece.iov_len; left > 0;) {
+      const std::size_t part = std::min(left, write_part_bytes);
+      const Result result = write_part(found, at, from, part);
       if (result != Result::done) return result;
-      done += part;
+      left -= part;
+      from += part;
       at += part;
     }
+  }
+  return Result::done;
+}
+
+// A fault may also be one of the memory that is written to, so it is staged then: there the loads
+// fail alone.
+MappedAccess::Result MappedAccess::write_part(const GrantView::Found& found, std::byte* at,
+                                              const std::byte* from, std::size_t bytes) {
+  if (may_load_directly(from, bytes)) {
+    const Result result =
+        run(found, [&](const StoreCheck& check) { return checked_store(check, at, from, bytes); });
+    if (result != Result::local_fault) return result;
+  }
+  return write_staged(found, at, from, bytes);
+}
+
+// Where faults of this thread are not caught, the sequence cannot read the program's memory. That
+// is copied to memory of the device first.
+MappedAccess::Result MappedAccess::write_staged(const GrantView::Found& found, std::byte* at,
+                                                const std::byte* from, std::size_t bytes) {
+  alignas(64) std::array<std::byte, staged_bytes> staged;  // not initialized
+  for (std::size_t done = 0; done < bytes;) {
+    const std::size_t part = std::min(bytes - done, staged.size());
+    if (!guarded_load(staged.data(), from + done, part)) return Result::local_fault;
+    const Result result = run(found, [&](const StoreCheck& check) {
+      return checked_store(check, at + done, staged.data(), part);
+    });
+    if (result == Result::local_fault) return Result::unavailable;
+    if (result != Result::done) return result;
+    done += part;
   }
   return Result::done;
 }

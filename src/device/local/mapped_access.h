@@ -63,6 +63,10 @@ class MappedAccess {
   // Announces the access until end(), and calls `store` until it is not interrupted.
   template <typename Store>
   [[nodiscard]] Result run(const GrantView::Found& found, Store store);
+  [[nodiscard]] Result write_part(const GrantView::Found& found, std::byte* at,
+                                  const std::byte* from, std::size_t bytes);
+  [[nodiscard]] Result write_staged(const GrantView::Found& found, std::byte* at,
+                                    const std::byte* from, std::size_t bytes);
 
   inbox::Inbox& peer_;
   const PeerProcess& process_;

@@ -11,10 +11,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <new>
+#include <span>
 #include <thread>
 #include <vector>
 
-#include "device/local/checked_store.h"
+#include "base/checked_store.h"
+#include "base/fault_handler.h"
+#include "base/guarded_memory.h"
 
 namespace weft::device {
 namespace {
@@ -145,6 +148,77 @@ TEST_F(Mapped, StoresOfEachWidthWriteExactlyTheBytes) {
         ASSERT_EQ(std::count(memory_, memory_ + 512, std::byte{0}), 512 - length);
       }
     }
+  }
+}
+
+// Memory of the program, which may take the access to a part of it away at any time.
+class Source {
+ public:
+  Source()
+      : memory_(static_cast<std::byte*>(
+            mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
+    std::fill_n(memory_, length, std::byte{1});
+  }
+  ~Source() { munmap(memory_, length); }
+  Source(const Source&) = delete;
+  Source& operator=(const Source&) = delete;
+
+  [[nodiscard]] std::span<std::byte> all() const { return {memory_, length}; }
+  void lose_pages_from(std::size_t offset) const {
+    ASSERT_EQ(mprotect(memory_ + offset, length - offset, PROT_NONE), 0);
+  }
+
+  static constexpr std::size_t length = 36864;
+
+ private:
+  std::byte* memory_;
+};
+
+// The first part of a Write, a later one, and their middle.
+TEST_F(Mapped, AWriteFromMemoryThatIsGoneFails) {
+  catch_faults();
+  for (const std::size_t kept : {0, 4096, 16384, 20480, 32768}) {
+    const Source source;
+    ASSERT_EQ(write(look_up(0, Source::length), source.all()), MappedAccess::Result::done);
+    source.lose_pages_from(kept);
+    std::fill_n(memory_, bytes, std::byte{0});
+    EXPECT_EQ(write(look_up(0, Source::length), source.all()), MappedAccess::Result::local_fault);
+    EXPECT_EQ(std::count(memory_, memory_ + bytes, std::byte{1}), kept);
+  }
+}
+
+// There the sequence cannot read the program's memory, so that is copied before.
+TEST_F(Mapped, AThreadWhoseFaultsAreNotCaughtWritesTheSame) {
+  catch_faults();
+  std::thread([this] {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, nullptr);
+    const Source source;
+    ASSERT_FALSE(may_load_directly(source.all().data(), 1));
+    ASSERT_EQ(write(look_up(0, Source::length), source.all()), MappedAccess::Result::done);
+    EXPECT_EQ(std::count(memory_, memory_ + bytes, std::byte{1}), Source::length);
+    source.lose_pages_from(20480);
+    std::fill_n(memory_, bytes, std::byte{0});
+    EXPECT_EQ(write(look_up(0, Source::length), source.all()), MappedAccess::Result::local_fault);
+    EXPECT_EQ(std::count(memory_, memory_ + bytes, std::byte{1}), 20480);
+  }).join();
+}
+
+// Both widths of registers, each of which continues at a place of its own.
+TEST_F(Mapped, AStoreFromMemoryThatIsGoneReturnsAFault) {
+  catch_faults();
+  const StoreCheck check = process_->grants().check_of(look_up(0, Source::length), &inbox_.open);
+  const Source source;
+  source.lose_pages_from(8192);
+  for (const bool wide : {false, true}) {
+    if (wide && !has_wide_registers()) continue;
+    Stored stored = Stored::interrupted;
+    ASSERT_TRUE(may_load_directly(source.all().data(), 1));
+    while (stored == Stored::interrupted) {
+      stored = checked_store(check, memory_, source.all().data(), Source::length, wide);
+    }
+    EXPECT_EQ(stored, Stored::fault);
   }
 }
 

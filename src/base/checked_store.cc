@@ -1,11 +1,12 @@
-#include "device/local/checked_store.h"
+#include "base/checked_store.h"
 
-#if defined(__x86_64__) && defined(__LP64__) && __has_include(<sys/rseq.h>)
+#include "base/guarded_code.h"
+
+#if defined(WEFT_CHECKED_STORE)
 #include <sys/rseq.h>
-#define WEFT_CHECKED_STORE 1
 #endif
 
-namespace weft::device {
+namespace weft {
 
 #if defined(WEFT_CHECKED_STORE)
 
@@ -27,7 +28,9 @@ int weft_checked_compare_swap(struct rseq* area, const StoreCheck* check, void* 
 
 // Each sequence begins behind the store that names it to the kernel, and ends with its last store
 // or with the atomic instruction, so an atomic that was executed is never repeated. The kernel
-// demands the four bytes before the place where an interrupted thread continues.
+// demands the four bytes before the place where an interrupted thread continues. A signal
+// interrupts as well, also that of a fault: its handler finds the thread there, and lets it go on
+// at the place for faults.
 asm(R"(
     .macro WEFT_BEGIN name, interrupted
     .pushsection .data.rel.ro.weft_checked, "aw"
@@ -120,7 +123,7 @@ weft_checked_\name:
     .endm
 
     .text
-    WEFT_BEGIN store, .Lweft_checked_interrupted
+    WEFT_BEGIN store, weft_checked_interrupted
     WEFT_STORE_HEAD store
 .Lweft_store_narrow:
     cmpq    $64, %r8
@@ -139,7 +142,7 @@ weft_checked_\name:
     jmp     .Lweft_store_narrow
     WEFT_STORE_TAIL store
 
-    WEFT_BEGIN store_wide, .Lweft_checked_interrupted_wide
+    WEFT_BEGIN store_wide, weft_checked_interrupted_wide
     WEFT_STORE_HEAD store_wide
     subq    $128, %r8
     jb      .Lweft_store_wide_rest
@@ -172,7 +175,7 @@ weft_checked_\name:
     vzeroupper
     WEFT_STORE_TAIL store_wide
 
-    WEFT_BEGIN fetch_add, .Lweft_checked_interrupted
+    WEFT_BEGIN fetch_add, weft_checked_interrupted
     movq    (%rcx), %rax
     lock xaddq %rax, (%rdx)
 .Lweft_fetch_add_end:
@@ -182,7 +185,7 @@ weft_checked_\name:
     ret
     WEFT_END fetch_add
 
-    WEFT_BEGIN compare_swap, .Lweft_checked_interrupted
+    WEFT_BEGIN compare_swap, weft_checked_interrupted
     movq    (%rcx), %rax
     lock cmpxchgq %r8, (%rdx)
 .Lweft_compare_swap_end:
@@ -198,16 +201,30 @@ weft_checked_\name:
     ret
     .byte   0x0f, 0xb9, 0x3d
     .long   0x53053053
-.Lweft_checked_interrupted_wide:
+    .globl  weft_checked_interrupted_wide
+    .hidden weft_checked_interrupted_wide
+weft_checked_interrupted_wide:
     vzeroupper
     movq    $0, 8(%rdi)
     movl    $2, %eax
     ret
     .byte   0x0f, 0xb9, 0x3d
     .long   0x53053053
-.Lweft_checked_interrupted:
+    .globl  weft_checked_interrupted
+    .hidden weft_checked_interrupted
+weft_checked_interrupted:
     movq    $0, 8(%rdi)
     movl    $2, %eax
+    ret
+    .globl  weft_checked_fault_wide
+    .hidden weft_checked_fault_wide
+weft_checked_fault_wide:
+    vzeroupper
+    .globl  weft_checked_fault
+    .hidden weft_checked_fault
+weft_checked_fault:
+    movq    $0, 8(%rdi)
+    movl    $3, %eax
     ret
 )");
 
@@ -276,4 +293,4 @@ Stored checked_compare_swap(const StoreCheck& /*check*/, void* /*at*/,
 
 #endif
 
-}  // namespace weft::device
+}  // namespace weft

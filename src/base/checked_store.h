@@ -5,7 +5,7 @@
 // kernel takes the processor from the thread within it, for another thread, a signal, SIGSTOP or a
 // debugger, the thread does not continue there but returns `interrupted`, and looks again. So a
 // thread that is stopped has no store under way, for however long it is stopped. This is what
-// await_copy() (remote_copy.h) relies on.
+// await_copy() (device/local/remote_copy.h) relies on.
 //
 // The callers announce the access around these calls: see MappedAccess.
 #pragma once
@@ -13,7 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace weft::device {
+namespace weft {
 
 // What must be so for a store. The assembly in checked_store.cc knows the layout.
 struct StoreCheck {
@@ -24,7 +24,12 @@ struct StoreCheck {
   std::uint64_t generation_value = 0;
 };
 
-enum class Stored : int { done = 0, withdrawn = 1, interrupted = 2 };
+enum class Stored : int {
+  done = 0,
+  withdrawn = 1,
+  interrupted = 2,
+  fault = 3,  // memory cannot be accessed: only where faults are caught, see guarded_memory.h
+};
 
 // Whether this thread can make the calls below: x86-64, with a kernel and a C library that have
 // rseq(2).
@@ -33,8 +38,8 @@ enum class Stored : int { done = 0, withdrawn = 1, interrupted = 2 };
 // Whether the processor has registers of 32 bytes (AVX).
 [[nodiscard]] bool has_wide_registers();
 // Stores in ascending order, each store aligned, so that the last byte becomes visible last.
-// `from` must be memory of the device, which does not fault. `wide` demands has_wide_registers().
-// After `withdrawn` and `interrupted` a part may be stored.
+// `from` is memory that does not fault, or of which may_load_directly() has been asked. `wide`
+// demands has_wide_registers(). After each result but `done` a part may be stored.
 [[nodiscard]] Stored checked_store(const StoreCheck& check, void* to, const void* from,
                                    std::size_t bytes, bool wide = has_wide_registers());
 // Processor atomics at a multiple of 8. Nothing is changed unless the result is `done`.
@@ -44,4 +49,4 @@ enum class Stored : int { done = 0, withdrawn = 1, interrupted = 2 };
                                           std::uint64_t& expected_then_original,
                                           std::uint64_t desired);
 
-}  // namespace weft::device
+}  // namespace weft
