@@ -127,8 +127,10 @@ Device::Device(const Settings& settings, std::vector<LocalAddress> addresses,
                                    : nullptr),
       process_pairs_(*this),
       // After everything that its thread may call, and therefore destroyed before it.
-      engine_(settings.progress, {.exact = settings.link.active(), .nice = settings.priority}),
-      peer_processes_(settings.same_host != SameHost::staged),
+      engine_(settings.progress.mode,
+              {.exact = settings.link.active(), .nice = settings.progress.priority}),
+      peer_processes_({.kernel = settings.same_host != SameHost::staged,
+                       .directly = settings.same_host != SameHost::two_processes}),
       next_number_(random_word() % queue_pair_numbers) {
   handle_.owner = this;
   ibv_device& device = handle_.device;

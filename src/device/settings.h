@@ -34,6 +34,8 @@ enum class SameHost : std::uint8_t {
   automatic,  // where it is possible; otherwise they stay on TCP
   required,   // connections that would stay on TCP fail
   staged,     // as automatic, but as if the kernel let no process reach the memory of another one
+  // As automatic, but two ends in one process copy as those of two processes do: for tests.
+  two_processes,
 };
 
 // Which processes a process lets reach its memory, where Yama asks for that (local/ptracer.h).
@@ -64,14 +66,14 @@ struct StrangerLimits {
   std::optional<std::uint64_t> handshake_ns;  // no value: as the listener has it
 };
 
-struct DisconnectTimes {
-  // After rdma_disconnect(3): within it the peer may still prove what was sent before.
 // Who drives the device.
 struct ProgressSettings {
   ProgressMode mode = ProgressMode::automatic;
   std::optional<int> priority;  // the nice value of the progress thread; no value: the program's
 };
 
+struct DisconnectTimes {
+  // After rdma_disconnect(3): within it the peer may still prove what was sent before.
   std::uint64_t proofs_ns = limits::closing_ns;
   // How long the end by the peer is not reported while the program has not polled a success.
   std::uint64_t unpolled_ns = limits::unpolled_ns;
