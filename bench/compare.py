@@ -124,11 +124,12 @@ class Bench:
 
     def perftest(self, program, size, count, *options, same_host, column, crc=True, heap="off"):
         """A program of perftest under `weft run`. `column`: of the line of results, from 0.
-        `heap`: of WEFT_SHARED_HEAP."""
+        `heap`: of WEFT_SHARED_HEAP. `same_host`: whether the processes leave TCP, or "staged"."""
         if not shutil.which(program):
             return None
         weft = [str(self.build / "bin" / "weft"), "run", "--quiet", "--"]
-        environment = {"WEFT_SAME_HOST": "require" if same_host else "off",
+        ways = {True: "require", False: "off", "staged": "staged"}
+        environment = {"WEFT_SAME_HOST": ways[same_host],
                        "WEFT_CRC": "1" if crc else "0", "WEFT_SHARED_HEAP": heap}
 
         def measure():
@@ -270,6 +271,23 @@ def one_host_rows(bench):
                        scaled(bench.ucx("ucp_put_bw", size, count, UCX_BANDWIDTH), mebibytes)})
 
 
+def staged_rows(bench):
+    """Processes of one host that the kernel keeps apart: two copies, through shared memory."""
+    ways = (("staged", "staged"), ("over TCP", False))
+    where = "processes that the kernel keeps apart"
+    yield Row(f"{where}, send of 64 B, half round trip", "us", False, "raw TCP",
+              bench.limit("tcp-latency-median", 64, 50_000),
+              {f"Weft, {name} (ib_send_lat)":
+                   bench.perftest("ib_send_lat", 64, 50_000, same_host=way, column=TYPICAL)
+               for name, way in ways})
+    yield Row(f"{where}, 64 KiB", "GB/s", True, "raw TCP",
+              bench.limit("tcp-rate", 65536, 16_000, 65536e-9),
+              {f"Weft, {name}, {what}":
+                   scaled(bench.perftest(what, 65536, 5000, same_host=way, column=BANDWIDTH),
+                          1.048576e-3)
+               for what in ("ib_write_bw", "ib_read_bw") for name, way in ways})
+
+
 def sleeping_rows(bench):
     """Programs that wait for each message (ibv_get_cq_event), beside TCP programs that do."""
     for name, column, suffix in (("median", TYPICAL, "-median"), ("average", AVERAGE, "")):
@@ -299,6 +317,13 @@ def tcp_rows(bench):
                       {"Weft (ib_send_lat)":
                            bench.perftest("ib_send_lat", size, count, same_host=False,
                                           column=column)})
+    yield Row("over TCP, sends of 8 B", "M/s", True, "raw TCP, a call for each",
+              bench.limit("tcp-rate", 8, 300_000, 1e-6),
+              {"Weft, one post each (ib_send_bw)":
+                   bench.perftest("ib_send_bw", 8, 300_000, same_host=False, column=MESSAGES),
+               "Weft, lists of 32 (ib_send_bw -l 32)":
+                   bench.perftest("ib_send_bw", 8, 1_600_000, "-l", "32", same_host=False,
+                                  column=MESSAGES)})
     for size, label, count in ((65536, "64 KiB", 16_000), (1 << 20, "1 MiB", 1500)):
         gigabytes, mebibytes = size * 1e-9, 1.048576e-3
         yield Row(f"over TCP, {label}", "GB/s", True, "raw TCP",
@@ -502,8 +527,8 @@ def main():
     else:
         rounds = 3 if given.quick else given.rounds
         bench = Bench(given.build, 0.1 if given.quick else 1)
-        rows = [*one_host_rows(bench), *tcp_rows(bench), *crowd_rows(bench),
-                *connection_rows(bench), *sleeping_rows(bench),
+        rows = [*one_host_rows(bench), *staged_rows(bench), *tcp_rows(bench),
+                *crowd_rows(bench), *connection_rows(bench), *sleeping_rows(bench),
                 *(plot_rows(bench) if given.plots else ())]
         rows = [row for row in rows if given.only in row.name]
         if not rows:
