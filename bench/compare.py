@@ -134,8 +134,9 @@ class Bench:
 
         def measure():
             port = free_port()
-            both = [*weft, program, "-F", "-R", "-p", str(port), "-s", str(size), "-n",
-                    self.times(count), *options]
+            # Without a count an option says for how long, and queue pairs connect by number.
+            how = ["-R", "-n", self.times(count)] if count else []
+            both = [*weft, program, "-F", "-p", str(port), "-s", str(size), *how, *options]
             text = client_output(both, [*both, "127.0.0.1"], port, environment)
             for line in text.splitlines():
                 words = line.split()
@@ -288,6 +289,18 @@ def staged_rows(bench):
                for what in ("ib_write_bw", "ib_read_bw") for name, way in ways})
 
 
+def datagram_rows(bench):
+    """Datagrams of UD queue pairs. What is counted is what is sent: a receiver that is too slow
+    loses some, of raw UDP as well."""
+    bytes_each = 1024
+    yield Row("UD, datagrams of 1 KiB that are sent", "M/s", True, "raw UDP, 32 a call",
+              bench.limit("datagram-rate", bytes_each, 1_000_000, 1e-6),
+              {f"Weft, {name} (ib_send_bw -c UD)":
+                   bench.perftest("ib_send_bw", bytes_each, None, "-c", "UD", "-D", "2", *options,
+                                  same_host=False, column=MESSAGES)
+               for name, options in (("one post each", ()), ("lists of 32", ("-l", "32")))})
+
+
 def sleeping_rows(bench):
     """Programs that wait for each message (ibv_get_cq_event), beside TCP programs that do."""
     for name, column, suffix in (("median", TYPICAL, "-median"), ("average", AVERAGE, "")):
@@ -337,20 +350,23 @@ def tcp_rows(bench):
 
 
 def crowd_rows(bench):
-    """Queue pairs by the thousand, as far as a limit of 20 000 descriptors allows."""
-    count = 4000
+    """Queue pairs by the thousand. A limit of 20 000 descriptors allows fewer TCP connections, both
+    ends of which are in one process."""
+    count, most = 4000, 10_000
     places = (("one host", True), ("over TCP", False))
-    yield Row(f"{count} queue pairs that connect by number", "per second", True,
+    yield Row("queue pairs that connect by number", "per second", True,
               "TCP connections", bench.limit("tcp-connect-rate", 8, count),
-              {f"Weft, {place}": bench.crowd("connect-rate", count, same_host=same_host)
-               for place, same_host in places})
-    yield Row(f"memory of each of {count} idle queue pairs", "KiB", False, "16 KiB", lambda: 16.0,
-              {f"Weft, {place}": bench.crowd("resident", count, same_host=same_host)
+              {f"Weft, {place}, {number}":
+                   bench.crowd("connect-rate", number, same_host=same_host)
+               for number in (count, most) for place, same_host in places})
+    yield Row(f"memory of each of {most} idle queue pairs", "KiB", False, "16 KiB", lambda: 16.0,
+              {f"Weft, {place}": bench.crowd("resident", most, same_host=same_host)
                for place, same_host in places})
     for place, same_host in places:
         yield Row(f"{place}, writes of 8 B to all queue pairs in turn", "per second", True,
                   "with 100 queue pairs", bench.crowd("write-rate", 100, same_host=same_host),
-                  {f"with {count}": bench.crowd("write-rate", count, same_host=same_host)})
+                  {f"with {number}": bench.crowd("write-rate", number, same_host=same_host)
+                   for number in (count, most)})
     # What the kernel's sockets alone lose with their number, and what Weft has of that.
     yield Row("raw TCP, 8 B and an answer on all connections in turn", "per second", True,
               "with 100 connections", bench.limit("tcp-turn-rate", 8, 100),
@@ -528,7 +544,8 @@ def main():
         rounds = 3 if given.quick else given.rounds
         bench = Bench(given.build, 0.1 if given.quick else 1)
         rows = [*one_host_rows(bench), *staged_rows(bench), *tcp_rows(bench),
-                *crowd_rows(bench), *connection_rows(bench), *sleeping_rows(bench),
+                *datagram_rows(bench), *crowd_rows(bench), *connection_rows(bench),
+                *sleeping_rows(bench),
                 *(plot_rows(bench) if given.plots else ())]
         rows = [row for row in rows if given.only in row.name]
         if not rows:

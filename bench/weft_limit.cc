@@ -16,6 +16,7 @@
 #include "page_bytes.h"
 #include "peers.h"
 #include "raw_tcp.h"
+#include "raw_udp.h"
 
 namespace weft::bench {
 namespace {
@@ -122,6 +123,7 @@ const std::map<std::string, Measure>& measures() {
       {"tcp-sleeping-latency", half_trip(raw_sleeping_latency, Figure::average)},
       {"tcp-sleeping-latency-median", half_trip(raw_sleeping_latency, Figure::median)},
       {"tcp-rate", raw_rate},
+      {"datagram-rate", raw_datagram_rate},
       {"memory-latency", memory_latency},
       {"vm-write-rate", vm_write_rate},
       {"copy-rate", copy_rate},
