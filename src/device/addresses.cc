@@ -158,6 +158,16 @@ void set_port(sockaddr_storage& address, std::uint16_t port) {
   }
 }
 
+AddressKey key_of(const sockaddr_storage& address) {
+  AddressKey key{};
+  const ibv_gid gid = gid_of(address);
+  std::copy_n(gid.raw, sizeof gid.raw, key.begin());
+  const std::uint16_t port = port_of(address);
+  key[16] = static_cast<std::uint8_t>(port >> 8);
+  key[17] = static_cast<std::uint8_t>(port & 0xFF);
+  return key;
+}
+
 socklen_t length_of(const sockaddr_storage& address) {
   return address.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
 }

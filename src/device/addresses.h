@@ -4,6 +4,7 @@
 #include <infiniband/verbs.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -41,6 +42,9 @@ void set_scope(sockaddr_storage& address, unsigned interface_index);
 [[nodiscard]] bool is_loopback_address(const sockaddr_storage& address);
 [[nodiscard]] std::uint16_t port_of(const sockaddr_storage& address);
 void set_port(sockaddr_storage& address, std::uint16_t port);
+// Address and port, for maps.
+using AddressKey = std::array<std::uint8_t, 18>;
+[[nodiscard]] AddressKey key_of(const sockaddr_storage& address);
 [[nodiscard]] socklen_t length_of(const sockaddr_storage& address);
 // "192.0.2.1:7174" or "[::1]:7174".
 [[nodiscard]] std::string to_string(const sockaddr_storage& address);

@@ -87,6 +87,14 @@ inline constexpr std::uint64_t refused_far_ns = 4'000'000'000;
 inline constexpr std::uint64_t refused_pause_ns = 5'000'000;
 // The same for a queue pair that connects by GID and number; then the attempt is repeated.
 inline constexpr std::uint64_t pairing_connect_ns = 2'000'000'000;
+// How many such connections are made to one process at a time. Within a host the first ones bring
+// about a way without TCP. The other number is below the one of connections that a peer takes
+// without their request, so that none is dropped there; see max_half_open.
+inline constexpr std::size_t dials_within_host = 64;
+inline constexpr std::size_t dials_to_a_host = 512;
+// A queue pair that has waited so long for its turn connects without it: the peers of those before
+// it may be gone.
+inline constexpr std::uint64_t longest_wait_to_dial_ns = 1'000'000'000;
 // Where both ends connect by GID and number, one connection is enough, so the higher end gives the
 // lower one this time to ask for it. Only where nothing can reach the higher end does it matter.
 inline constexpr std::uint64_t lower_end_asks_ns = 20'000'000;

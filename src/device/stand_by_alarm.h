@@ -2,7 +2,7 @@
 //
 // A thread that wakes up in each tick, to see whether the program still polls, takes the processor
 // from it each time: 20 to 50 us on a virtual machine. So a program that polls puts the wake-up
-// off, by two system calls in each tick, and the thread wakes up once nobody has done so for a
+// off, by two system calls in each tick, and the thread wakes up once that was not done for a
 // tick.
 #pragma once
 
@@ -20,8 +20,8 @@ class StandByAlarm {
  public:
   enum class Reason : std::uint8_t {
     set,     // by set()
-    passed,  // the tick has passed; whether anybody polls is not known
-    missed,  // nobody has put it off in time
+    passed,  // the tick has passed; whether a program polls is not known
+    missed,  // it was not put off in time
   };
 
   // Sleeps for a tick, or until set(), which it takes back. Each kind of sleep may end early.

@@ -58,6 +58,21 @@ TEST_F(Pairs, OneConnectionResultsWhereBothEndsDialAtOnce) {
   for (const auto& end : ends) EXPECT_EQ(end->state(), IBV_QPS_RTS);
 }
 
+// One end asks for all connections before the other one knows of any, and that begins with the
+// last.
+TEST_F(Pairs, MoreThanMayDialAtATimeConnect) {
+  constexpr std::size_t pairs = limits::dials_within_host + 20;
+  std::vector<std::unique_ptr<RawEnd>> left;
+  std::vector<std::unique_ptr<RawEnd>> right;
+  for (std::size_t i = 0; i < pairs; ++i) {
+    left.push_back(std::make_unique<RawEnd>(*left_));
+    right.push_back(std::make_unique<RawEnd>(*right_));
+  }
+  for (std::size_t i = 0; i < pairs; ++i) left[i]->connect(*right[i]);
+  for (std::size_t i = pairs; i-- > 0;) right[i]->connect(*left[i]);
+  for (std::size_t i = 0; i < pairs; ++i) pass_message(*left[i], *right[i]);
+}
+
 TEST_F(Pairs, TwoQueuePairsOfOneProcess) {
   RawEnd a(*left_);
   RawEnd b(*left_);

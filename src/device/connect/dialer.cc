@@ -1,8 +1,8 @@
-// Connects by TCP and makes the MPA handshake of the active side, in the phases idle, (refused,)
-// connecting, shaking, done. Where two processes of one host know each other, the request goes to
-// the peer process itself, in the phases idle, asking, done; and by TCP if that cannot take it.
-// Each phase has one deadline; an alarm that an earlier phase has left behind is recognised by its
-// time.
+// Connects by TCP and makes the MPA handshake of the active side, in the phases idle, (queued,)
+// (refused,) connecting, shaking, done. Where two processes of one host know each other, the
+// request goes to the peer process itself, in the phases idle, asking, done; and by TCP if that
+// cannot take it. Each phase has one deadline; an alarm that an earlier phase has left behind is
+// recognised by its time.
 #include "device/connect/dialer.h"
 
 #include <netinet/in.h>
@@ -16,6 +16,7 @@
 #include "base/kernel_random.h"
 #include "device/addresses.h"
 #include "device/connect/linger.h"
+#include "device/connect/pairing_requests.h"
 #include "device/limits.h"
 #include "device/queue_pair/queue_pair.h"
 
@@ -50,6 +51,7 @@ bool Dialer::local_address(sockaddr_storage& address) {
 // No outcome is reported afterwards: the phase makes every later event a no-op.
 void Dialer::cancel() {
   const std::lock_guard lock(mutex_);
+  give_up_turn();
   phase_ = Phase::done;
   drop();
 }
@@ -60,6 +62,7 @@ bool Dialer::cancel_unless_asked() {
   const std::lock_guard lock(mutex_);
   const bool asked = phase_ == Phase::shaking || phase_ == Phase::asking;
   if (asked || phase_ == Phase::done) return false;
+  give_up_turn();
   phase_ = Phase::done;
   drop();
   return true;
@@ -70,6 +73,7 @@ void Dialer::abandon_after_fork() {
   (void)fd_.release();
   socket_.disown();
   plan_.reserved.reset();
+  if (turn_) turn_->disown();
   phase_ = Phase::done;
 }
 
@@ -87,17 +91,47 @@ std::uint16_t next_source_port() {
 }  // namespace
 
 Dialer::Result Dialer::dial() {
-  return ask_pair() ? std::nullopt : dial_by_tcp();
+  return ask_pair() ? std::nullopt : dial_in_turn();
+}
+
+Dialer::Result Dialer::dial_in_turn() {
+  if (!plan_.takes_turns) return dial_by_tcp();
+  const bool within_host = stays_on_host(plan_.source, plan_.destination);
+  auto turn = device_.pairing_requests().dial_turns().take(plan_.destination, within_host,
+                                                           weak_from_this());
+  if (turn) {
+    turn_.emplace(std::move(*turn));
+    return dial_by_tcp();
+  }
+  if (phase_ == Phase::queued) return std::nullopt;
+  phase_ = Phase::queued;
+  set_deadline(limits::longest_wait_to_dial_ns);
+  return std::nullopt;
+}
+
+// Meanwhile the two processes may have met.
+Dialer::Result Dialer::turn_may_have_come() {
+  if (ask_pair()) {
+    device_.pairing_requests().dial_turns().pass_on(plan_.destination);
+    return std::nullopt;
+  }
+  return sys::now_ns() < deadline_ns_ ? dial_in_turn() : dial_by_tcp();
+}
+
+// It may have been called already, and would not pass its turn on.
+void Dialer::give_up_turn() {
+  if (phase_ == Phase::queued) device_.pairing_requests().dial_turns().pass_on(plan_.destination);
 }
 
 // A program that has bound a port wants to be seen with it.
 bool Dialer::ask_pair() {
   if (!plan_.pair.context || plan_.reserved.valid() || plan_.source.ss_family == AF_UNSPEC ||
-      std::exchange(asked_pair_, true)) {
+      asked_pair_) {
     return false;
   }
   const auto pair = device_.process_pairs().towards(plan_.destination);
   if (!pair) return false;
+  asked_pair_ = true;
   TcpEnds ends{.local = plan_.source, .remote = plan_.destination};
   if (port_of(ends.local) == 0) set_port(ends.local, next_source_port());
   handshake_.emplace(plan_.handshake, plan_.private_data);
@@ -128,7 +162,7 @@ Dialer::Result Dialer::answered() {
       device_.process_pairs().refused(plan_.destination);
     }
     socket_ = StreamSocket();
-    return dial_by_tcp();
+    return dial_in_turn();
   }
   if (answer == Answer::as_stream) {
     socket_ = StreamSocket(std::move(reply->stream), socket_.ends(), nullptr, true);
@@ -228,6 +262,7 @@ void Dialer::unwatch() {
 }
 
 void Dialer::drop() {
+  turn_.reset();
   unwatch();
   socket_.close();
   fd_.reset();
@@ -276,9 +311,13 @@ void Dialer::on_deadline() {
   {
     const std::lock_guard lock(mutex_);
     // An earlier phase may have left its alarm behind.
-    if (phase_ == Phase::done || phase_ == Phase::idle || sys::now_ns() < deadline_ns_) return;
+    if (phase_ == Phase::done || phase_ == Phase::idle) return;
+    const bool queued = phase_ == Phase::queued;
+    if (!queued && sys::now_ns() < deadline_ns_) return;
     late = take_notice();
-    if (!late) result = phase_ == Phase::refused ? connect() : timed_out();
+    if (!late) {
+      result = queued ? turn_may_have_come() : phase_ == Phase::refused ? connect() : timed_out();
+    }
   }
   if (late) return late();
   report(std::move(result));
@@ -356,6 +395,7 @@ Dialer::Result Dialer::settle() {
   if (handshake_->failed()) return failed_handshake();
   if (!handshake_->accepted() && !handshake_->rejected()) return std::nullopt;
   phase_ = Phase::done;
+  turn_.reset();
   unwatch();
   Outcome outcome;
   outcome.fell_back = fell_back_;
@@ -381,6 +421,7 @@ Dialer::Result Dialer::failed_handshake() {
     // A new connection: the peer has closed the old one (RFC 6581 §10).
     drop();
     fell_back_ = true;
+    asked_pair_ = true;
     plan_.handshake.revision = 1;
     return dial();
   }

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "device/connect/dial_turns.h"
 #include "device/connect/stream_socket.h"
 #include "device/device.h"
 #include "device/engine.h"
@@ -32,6 +33,7 @@ class Dialer final : public Pollable, public std::enable_shared_from_this<Dialer
     std::function<void()> late{};
     std::uint64_t refused_ns = 0;          // how long a refused connection is tried again
     bool may_fall_back = true;             // to MPA revision 1
+    bool takes_turns = false;              // see dial_turns.h
     PairTerms pair{};                      // of the queue pair; without a context TCP is used
     std::shared_ptr<QueuePair> sharing{};  // whose files are passed on; none: there are none
   };
@@ -64,13 +66,16 @@ class Dialer final : public Pollable, public std::enable_shared_from_this<Dialer
   void on_deadline() override;
 
  private:
-  enum class Phase : std::uint8_t { idle, asking, connecting, refused, shaking, done };
+  enum class Phase : std::uint8_t { idle, queued, asking, connecting, refused, shaking, done };
   using Result = std::optional<Outcome>;
 
   Result dial();
   [[nodiscard]] bool ask_pair();
   Result answered();
   Result dial_by_tcp();
+  Result dial_in_turn();
+  Result turn_may_have_come();
+  void give_up_turn();
   int open();
   Result connect();
   Result try_again_later();
@@ -108,6 +113,7 @@ class Dialer final : public Pollable, public std::enable_shared_from_this<Dialer
   std::uint64_t refused_until_ns_ = 0;
   bool fell_back_ = false;
   bool asked_pair_ = false;
+  std::optional<DialTurns::Turn> turn_;  // while connecting or shaking
 };
 
 }  // namespace weft::device

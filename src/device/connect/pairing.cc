@@ -317,6 +317,7 @@ std::shared_ptr<Dialer> Pairing::make_dialer() {
   plan.handshake_timeout_ns = limits::handshake_ns;
   // The hello is in the enhanced request, and a Weft peer knows revision 2.
   plan.may_fall_back = false;
+  plan.takes_turns = true;
   if (const auto queue_pair = queue_pair_.lock()) plan.pair = queue_pair->pair_terms();
   // Alarms of the engine remember it for long, and shall not keep its memory.
   // NOLINTNEXTLINE(modernize-make-shared)

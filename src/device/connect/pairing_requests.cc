@@ -21,6 +21,8 @@ void ParkedRequest::on_deadline() {
   owner_.answer(*this);
 }
 
+PairingRequests::PairingRequests(Device& device) : device_(device), dial_turns_(device.engine()) {}
+
 // A request from an expected address is answered at once, any other one late and always alike: so
 // an unknown host cannot search for numbers, neither by answers nor by their time.
 void PairingRequests::handle(const std::shared_ptr<InboundHandshake>& inbound) {

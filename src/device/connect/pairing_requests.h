@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 
+#include "device/connect/dial_turns.h"
 #include "device/connect/inbound_handshake.h"
 #include "device/connect/peer_owner.h"
 #include "device/engine.h"
@@ -50,7 +51,7 @@ class ParkedRequest final : public Pollable {
 // One for a device. Thread-safe.
 class PairingRequests {
  public:
-  explicit PairingRequests(Device& device) : device_(device) {}
+  explicit PairingRequests(Device& device);
 
   // Handles a request that has arrived at one of this process's slots. Called without any lock.
   void handle(const std::shared_ptr<InboundHandshake>& inbound);
@@ -65,6 +66,9 @@ class PairingRequests {
   // The number of queue pairs that have no address vector yet and may get one, because they are in
   // RESET or INIT, changes by `change`.
   void add_expectant(int change) { expectant_ += change; }
+
+  // Those of this process to its peers.
+  [[nodiscard]] DialTurns& dial_turns() { return dial_turns_; }
 
   // True if the other end of the connection is on this host and belongs to another user, who
   // has no business with this process's queue pairs unless the settings allow it.
@@ -89,6 +93,7 @@ class PairingRequests {
   void reject_stranger(ParkedRequest& parked) const;
 
   Device& device_;
+  DialTurns dial_turns_;
   PeerOwners owners_;
   std::atomic<int> expectant_{0};
   std::mutex mutex_;

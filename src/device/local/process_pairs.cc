@@ -18,16 +18,6 @@ constexpr std::byte introduction_staged{5};
 
 }  // namespace
 
-ProcessPairs::Key ProcessPairs::key_of(const sockaddr_storage& address) {
-  Key key{};
-  const ibv_gid gid = gid_of(address);
-  std::copy_n(gid.raw, sizeof gid.raw, key.begin());
-  const std::uint16_t port = port_of(address);
-  key[16] = static_cast<std::uint8_t>(port >> 8);
-  key[17] = static_cast<std::uint8_t>(port & 0xFF);
-  return key;
-}
-
 void ProcessPairs::met(pid_t process, LocalChannel& channel, const sockaddr_storage& destination,
                        bool staged) {
   const std::lock_guard lock(mutex_);

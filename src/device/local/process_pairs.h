@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "device/addresses.h"
 #include "device/local/local_channel.h"
 #include "device/local/pair_end.h"
 #include "device/local/process_pair.h"
@@ -60,7 +61,6 @@ class ProcessPairs {
   void abandon_after_fork();
 
  private:
-  using Key = std::array<std::uint8_t, 18>;  // address and port
   struct Met {
     pid_t process = 0;
     std::shared_ptr<ProcessPair> dialing;  // null after the first connection
@@ -74,7 +74,6 @@ class ProcessPairs {
     std::weak_ptr<ProcessPair> pair;
     bool refused = false;
   };
-  [[nodiscard]] static Key key_of(const sockaddr_storage& address);
   [[nodiscard]] std::shared_ptr<ProcessPair> introduce(pid_t process, LocalChannel& channel,
                                                        bool staged);
   void limit();
@@ -83,7 +82,7 @@ class ProcessPairs {
   std::mutex mutex_;
   std::vector<Met> met_;                               // the latest one last
   std::vector<std::shared_ptr<ProcessPair>> serving_;  // the same
-  std::map<Key, Destination> destinations_;
+  std::map<AddressKey, Destination> destinations_;
   std::vector<Listening> listeners_;
   std::weak_ptr<ProcessPair> latest_;
 };
