@@ -129,8 +129,7 @@ Device::Device(const Settings& settings, std::vector<LocalAddress> addresses,
       // After everything that its thread may call, and therefore destroyed before it.
       engine_(settings.progress.mode,
               {.exact = settings.link.active(), .nice = settings.progress.priority}),
-      peer_processes_({.kernel = settings.same_host != SameHost::staged,
-                       .directly = settings.same_host != SameHost::two_processes}),
+      peer_processes_(settings.same_host != SameHost::staged),
       next_number_(random_word() % queue_pair_numbers) {
   handle_.owner = this;
   ibv_device& device = handle_.device;

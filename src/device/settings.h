@@ -34,8 +34,6 @@ enum class SameHost : std::uint8_t {
   automatic,  // where it is possible; otherwise they stay on TCP
   required,   // connections that would stay on TCP fail
   staged,     // as automatic, but as if the kernel let no process reach the memory of another one
-  // As automatic, but two ends in one process copy as those of two processes do: for tests.
-  two_processes,
 };
 
 // Which processes a process lets reach its memory, where Yama asks for that (local/ptracer.h).

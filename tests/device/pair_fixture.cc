@@ -160,8 +160,7 @@ std::unique_ptr<Device> make_device(Settings settings) {
 SameHost same_host_of_run() {
   const char* value = std::getenv("WEFT_TEST_CARRIER");
   const std::string_view carrier = value ? value : "";
-  if (carrier == "within") return SameHost::automatic;
-  if (carrier == "local") return SameHost::two_processes;
+  if (carrier == "local") return SameHost::automatic;
   if (carrier != "staged") return SameHost::off;
   // The threads that this one starts inherit the filter.
   static const bool refused = test::refuse({SYS_process_vm_readv, SYS_process_vm_writev}, EPERM);

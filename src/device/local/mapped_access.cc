@@ -25,11 +25,7 @@ constexpr std::size_t staged_bytes = 4096;
 
 }  // namespace
 
-// Memory of this process itself may be gone, too, and the sequence ends with a fault of it.
 std::byte* MappedAccess::find(const GrantView::Found& found) {
-  if (process_.is_own() && can_store_checked() && may_load_directly(nullptr, 0)) {
-    return reinterpret_cast<std::byte*>(found.address);
-  }
   if (!found.file.valid()) return nullptr;
   std::byte* const region = find_region(found);
   return region ? region + found.into : nullptr;
