@@ -30,7 +30,7 @@ sys::Descriptor bound_socket(sockaddr_storage& address) {
   return socket;
 }
 
-// One buffer for all datagrams of a call: nobody looks at their bytes.
+// All datagrams of a call share one buffer, because no program reads their bytes.
 struct Batch {
   explicit Batch(std::size_t bytes) : data(bytes), piece{data.data(), bytes} {
     for (mmsghdr& one : messages) {
@@ -57,12 +57,13 @@ double send_all(const Lines& lines, std::size_t bytes, int datagrams) {
   }
   Batch batch(bytes);
   const std::uint64_t start_ns = sys::now_ns();
-  for (int sent = 0; sent < datagrams;) {
+  int sent = 0;
+  while (sent < datagrams) {
     const int now = ::sendmmsg(socket.get(), batch.messages.data(), at_once, 0);
     if (now < 0) throw std::runtime_error("cannot send datagrams");
     sent += now;
   }
-  const double rate = datagrams / seconds_since(start_ns);
+  const double rate = sent / seconds_since(start_ns);
   lines.send_value(0);
   return rate;
 }

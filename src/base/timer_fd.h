@@ -11,7 +11,7 @@
 namespace weft {
 
 // Its descriptor is readable from the time on, until the time is set again or drain(). Non-blocking
-// and close-on-exec. Not thread-safe.
+// and close-on-exec. Outside of a simulation set() may be called by several threads.
 class TimerFd {
  public:
   using Time = std::chrono::steady_clock::time_point;

@@ -276,8 +276,8 @@ bool Engine::poll(std::span<Pollable* const> driven) {
   // have to take the processor away from the program for them.
   const std::uint64_t now_ns = sys::now_ns();
   if (deadlines_.may_be_due(now_ns)) run_deadlines(deadlines_of_a_poll);
-  // A thread that waits wants the progress thread aside, not to stand by.
-  if (!wait_leader_.has_leader() && alarm_.put_off(now_ns)) end_tick();
+  // Not after a thread has waited: that wants the progress thread aside, not to stand by.
+  if (steady_polling() != 0 && alarm_.put_off(now_ns)) end_tick();
   return found;
 }
 

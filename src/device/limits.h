@@ -88,8 +88,8 @@ inline constexpr std::uint64_t refused_pause_ns = 5'000'000;
 // The same for a queue pair that connects by GID and number; then the attempt is repeated.
 inline constexpr std::uint64_t pairing_connect_ns = 2'000'000'000;
 // How many such connections are made to one process at a time. Within a host the first ones bring
-// about a way without TCP. The other number is below the one of connections that a peer takes
-// without their request, so that none is dropped there; see max_half_open.
+// about a way without TCP. To another host it is half of what the peer takes before it drops
+// connections whose request has not come: see max_half_open.
 inline constexpr std::size_t dials_within_host = 64;
 inline constexpr std::size_t dials_to_a_host = 512;
 // A queue pair that has waited so long for its turn connects without it: the peers of those before

@@ -39,14 +39,15 @@ StandByAlarm::Reason StandByAlarm::sleep_on(std::chrono::microseconds tick,
                                             std::uint64_t began_ns) {
   if (!has_timer()) return sleep(tick);
   const Times times(tick);
-  sys::set_timer(timer_.get(), times.ring_ns);  // before set() may make it ring
+  const std::uint64_t now_ns = sys::now_ns();
+  ring_at(now_ns + times.ring_ns);  // before set() may make it ring
   on_timer_.store(true, std::memory_order_release);
   full_barrier();  // either set() sees that, or this thread sees the flag
   if (!flag_.is_set()) {
     began_ns_.store(began_ns, std::memory_order_relaxed);
-    due_ns_.store(sys::now_ns() + times.put_off_ns, std::memory_order_release);
-    std::uint64_t ends = 0;
-    sys::read(timer_.get(), &ends, sizeof ends);
+    due_ns_.store(now_ns + times.put_off_ns, std::memory_order_release);
+    pollfd entry{.fd = timer_->get(), .events = POLLIN, .revents = 0};
+    (void)sys::poll({&entry, 1}, std::nullopt, nullptr);
     due_ns_.store(never, std::memory_order_relaxed);
   }
   on_timer_.store(false, std::memory_order_relaxed);
@@ -56,7 +57,7 @@ StandByAlarm::Reason StandByAlarm::sleep_on(std::chrono::microseconds tick,
 void StandByAlarm::set() {
   flag_.set();
   full_barrier();
-  if (on_timer_.load(std::memory_order_acquire)) sys::set_timer(timer_.get(), 0);
+  if (on_timer_.load(std::memory_order_acquire)) ring_at(0);
 }
 
 bool StandByAlarm::put_off_now(std::uint64_t now_ns) {
@@ -65,16 +66,28 @@ bool StandByAlarm::put_off_now(std::uint64_t now_ns) {
   if (now_ns < due_ns || !due_ns_.compare_exchange_strong(due_ns, now_ns + times.put_off_ns)) {
     return false;
   }
-  sys::set_timer(timer_.get(), times.ring_ns);
+  ring_at(now_ns + times.ring_ns);
   full_barrier();
   // It may have been put off behind set().
-  if (flag_.is_set()) sys::set_timer(timer_.get(), 0);
+  if (flag_.is_set()) ring_at(0);
   return true;
 }
 
+void StandByAlarm::close() {
+  on_timer_ = false;
+  due_ns_ = never;
+  timer_.reset();
+}
+
 bool StandByAlarm::has_timer() {
-  if (!timer_.valid()) timer_.reset(sys::timer_fd());
-  return timer_.valid();
+  if (!timer_) timer_.emplace();
+  if (!timer_->valid()) timer_.reset();
+  return timer_.has_value();
+}
+
+// A time that is over makes it ring at once.
+void StandByAlarm::ring_at(std::uint64_t time_ns) {
+  timer_->set(TimerFd::Time(std::chrono::nanoseconds(time_ns)));
 }
 
 }  // namespace weft::device

@@ -9,8 +9,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 
-#include "base/descriptor.h"
+#include "base/timer_fd.h"
 #include "base/wake_flag.h"
 
 namespace weft::device {
@@ -38,17 +39,19 @@ class StandByAlarm {
   [[nodiscard]] bool put_off(std::uint64_t now_ns) {
     return now_ns >= due_ns_.load(std::memory_order_relaxed) && put_off_now(now_ns);
   }
-  // In the child after fork(2): closes the child's copy of the descriptor.
-  void close() { timer_.reset(); }
+  // In the child after fork(2), which has no such thread: closes the child's copy of the
+  // descriptor.
+  void close();
 
  private:
   static constexpr std::uint64_t never = UINT64_MAX;
 
   [[nodiscard]] bool put_off_now(std::uint64_t now_ns);
   [[nodiscard]] bool has_timer();
+  void ring_at(std::uint64_t time_ns);
 
   WakeFlag flag_;
-  Descriptor timer_;                   // taken with the first sleep_on()
+  std::optional<TimerFd> timer_;       // made with the first sleep_on()
   std::atomic<bool> on_timer_{false};  // the thread waits for timer_, or is about to
   std::atomic<std::uint64_t> began_ns_{0};
   std::atomic<std::uint64_t> due_ns_{never};  // of the next put_off(), while it is heard

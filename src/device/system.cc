@@ -11,7 +11,6 @@
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -335,17 +334,6 @@ std::ptrdiff_t write(int fd, const void* at, std::size_t bytes) {
 
 int set_nice_value(int value) {
   return static_cast<int>(call(SYS_setpriority, PRIO_PROCESS, 0, value));
-}
-
-int timer_fd() {
-  return own_descriptors::moved_high(
-      static_cast<int>(call(SYS_timerfd_create, CLOCK_MONOTONIC, TFD_CLOEXEC)));
-}
-
-// Zero would stop it.
-int set_timer(int fd, std::uint64_t ns) {
-  const itimerspec when{{}, timespec_of(std::chrono::nanoseconds(std::max(ns, std::uint64_t{1})))};
-  return static_cast<int>(call(SYS_timerfd_settime, fd, 0, &when, nullptr));
 }
 
 // As a semaphore each read takes one from the counter, which fits one event per read.

@@ -46,10 +46,6 @@ std::ptrdiff_t read_nowait(int fd, void* at, std::size_t bytes);
 std::ptrdiff_t write(int fd, const void* at, std::size_t bytes);
 // Gives the calling thread this nice value, and no other thread (setpriority(2)). 0 or -errno.
 int set_nice_value(int value);
-// A timer (timerfd(2)) that read() waits for, close-on-exec; and sets it to end in so many
-// nanoseconds, which forgets that it has ended before.
-int timer_fd();
-int set_timer(int fd, std::uint64_t ns);
 int event_fd(bool semaphore);  // blocking, close-on-exec
 // Takes one token from an eventfd(2) in semaphore mode; blocks unless it is non-blocking. 0, EAGAIN
 // or EINTR. The thread may be cancelled here (pthread_cancel(3)), so no caller up to the C function

@@ -23,38 +23,31 @@ std::optional<DialTurns::Turn> DialTurns::take(const sockaddr_storage& destinati
   return std::optional<Turn>(std::in_place, *this, key);
 }
 
-// Two, because those that are called pass it on as well: so all of many are called soon.
 void DialTurns::pass_on(const sockaddr_storage& destination) {
-  call(key_of(destination), 2);
+  call_waiters(key_of(destination), false);
 }
 
 void DialTurns::give_back(const AddressKey& key) {
-  std::size_t free = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = destinations_.find(key);
-    if (found == destinations_.end()) return;
-    Destination& there = found->second;
-    --there.active;
-    free = there.most - there.active;
-    if (there.active == 0 && there.waiting.empty()) destinations_.erase(found);
-  }
-  call(key, free);
+  call_waiters(key, true);
 }
 
-// Each is called by the engine, without the locks that the caller holds.
-void DialTurns::call(const AddressKey& key, std::size_t count) {
+// As many as there are free turns. Where a waiter passes its call on, two: each of them passes it
+// on as well, so that all of many are called soon. The engine calls them without the locks that the
+// caller holds.
+void DialTurns::call_waiters(const AddressKey& key, bool ended) {
   std::vector<std::shared_ptr<Pollable>> called;
   {
     const std::lock_guard lock(mutex_);
     const auto found = destinations_.find(key);
     if (found == destinations_.end()) return;
-    auto& waiting = found->second.waiting;
-    while (called.size() < count && !waiting.empty()) {
-      if (auto waiter = waiting.front().lock()) called.push_back(std::move(waiter));
-      waiting.pop_front();
+    Destination& there = found->second;
+    if (ended) --there.active;
+    const std::size_t count = ended ? there.most - there.active : 2;
+    while (called.size() < count && !there.waiting.empty()) {
+      if (auto waiter = there.waiting.front().lock()) called.push_back(std::move(waiter));
+      there.waiting.pop_front();
     }
-    if (found->second.active == 0 && waiting.empty()) destinations_.erase(found);
+    if (there.active == 0 && there.waiting.empty()) destinations_.erase(found);
   }
   for (const auto& waiter : called) engine_.call_at(sys::now_ns(), waiter);
 }

@@ -59,7 +59,7 @@ class DialTurns {
     std::deque<std::weak_ptr<Pollable>> waiting;
   };
   void give_back(const AddressKey& key);
-  void call(const AddressKey& key, std::size_t count);
+  void call_waiters(const AddressKey& key, bool ended);
 
   Engine& engine_;
   std::mutex mutex_;
