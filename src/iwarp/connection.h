@@ -183,6 +183,12 @@ class Connection final : private SegmentSink {
         responder_.idle() ? owes_proof() : responder_.only_proofs_due(receiver_.placed());
     return due && out_.empty() && !control_.due() && !requester_.has_something_to_send();
   }
+  // Nothing is to be sent except a probe, and such responses. It may wait for the next request,
+  // too, and then proves that one as well.
+  [[nodiscard]] bool only_probe_due() const {
+    return requester_.only_probe_due() && out_.empty() && !control_.due() &&
+           (responder_.idle() || responder_.only_proofs_due(receiver_.placed()));
+  }
 
   // The memory [base, base + bytes) is being unregistered: copies what is still to be sent from it.
   // The last plan_send() is no longer valid.

@@ -68,6 +68,11 @@ class Requester {
     return !queue_.all_built() || (proves() && acknowledgement_possible());
   }
 
+  // Only acknowledge() may add something, and the stream goes on.
+  [[nodiscard]] bool only_probe_due() const {
+    return queue_.all_built() && proves() && acknowledgement_possible() && !finishing_;
+  }
+
   // Responses to our reads. The first three are called in this order for each segment; an error
   // code ends the stream.
   [[nodiscard]] TerminateRaised check_read_response(const Segment& segment) const;

@@ -72,6 +72,62 @@ TEST(Acknowledge, OneIsOutstandingAtATime) {
   EXPECT_EQ(peer.connection.acknowledgement_reads(), 2U);
 }
 
+// The driver may let a read wait for the next request where nothing else is to be sent. It then
+// proves that request, too.
+TEST(Acknowledge, AReadAloneMayWaitForTheNextRequest) {
+  ScriptedPeer peer(roomy(true));
+  Region& memory = peer.host.add(4);
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    peer.post(request(i, Operation::write), {memory.slice()});
+    peer.expect(write(5, 0, Content(4)));
+    if (i == 0) peer.expect(empty_read(1));
+  }
+  EXPECT_FALSE(peer.connection.only_probe_due());  // one is outstanding
+  peer.send(proof);
+  EXPECT_TRUE(peer.connection.only_probe_due());
+  peer.post(request(2, Operation::write), {memory.slice()});
+  peer.expect(write(5, 0, Content(4)));
+  peer.expect(empty_read(2));
+  peer.expect_nothing();
+  EXPECT_FALSE(peer.connection.only_probe_due());
+  peer.send(proof);
+  EXPECT_EQ(peer.statuses(), std::vector(3, Status::success));
+}
+
+// An answer with content does not wait, so the read leaves with it.
+TEST(Acknowledge, AReadDoesNotWaitWhereAnAnswerIsDue) {
+  ScriptedPeer peer(roomy(true));
+  Region& memory = peer.host.add(4);
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    peer.post(request(i, Operation::write), {memory.slice()});
+    peer.expect(write(5, 0, Content(4)));
+    if (i == 0) peer.expect(empty_read(1));
+  }
+  peer.send(proof);
+  peer.send(empty_read(1));
+  EXPECT_TRUE(peer.connection.only_probe_due());
+  peer.send(read_request(2, {.sink_stag = 7,
+                             .sink_offset = 0,
+                             .size_bytes = 4,
+                             .source_stag = memory.rkey(),
+                             .source_offset = memory.address()}));
+  EXPECT_FALSE(peer.connection.only_probe_due());
+}
+
+// A stream that is about to close waits for its last proof.
+TEST(Acknowledge, AReadDoesNotWaitAtTheEnd) {
+  ScriptedPeer peer(roomy(true));
+  Region& memory = peer.host.add(4);
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    peer.post(request(i, Operation::write), {memory.slice()});
+    peer.expect(write(5, 0, Content(4)));
+    if (i == 0) peer.expect(empty_read(1));
+  }
+  peer.connection.close_when_proven();
+  peer.send(proof);
+  EXPECT_FALSE(peer.connection.only_probe_due());
+}
+
 // A read of the application after the others proves them as well; one before them does not.
 TEST(Acknowledge, ApplicationsReadServesInstead) {
   ScriptedPeer peer(roomy(true));

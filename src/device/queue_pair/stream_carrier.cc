@@ -126,8 +126,8 @@ void StreamCarrier::drive(Occasion occasion, QueuePairLock& lock) {
       if (gathering_.waits()) send_available();
       if (receive_available() >= bulk_bytes) driver_.engine.note_bulk();
       if (occasion == Occasion::waiting) connection_.rest();
-      // Only answers to proofs may be deferred. Anything else that is due leaves now.
-      if (!defer_answers(occasion == Occasion::waiting, lock)) StreamCarrier::advance(lock);
+      // Only proofs, given or asked for, may be deferred. Anything else that is due leaves now.
+      if (!defer_proofs(occasion == Occasion::waiting, lock)) StreamCarrier::advance(lock);
       return;
     case Occasion::between_polls:
       return;  // the next poll reads the socket

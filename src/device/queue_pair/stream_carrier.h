@@ -154,7 +154,8 @@ class StreamCarrier : public Carrier, private iwarp::Host {
   void next_look_for_peer(std::uint64_t at_ns);
   void look_for_peer();
   void watch_idle_peer();
-  [[nodiscard]] bool defer_answers(bool waiting, const QueuePairLock& lock);
+  [[nodiscard]] bool defer_proofs(bool waiting, const QueuePairLock& lock);
+  [[nodiscard]] bool may_defer_probe(const QueuePairLock& lock);
   [[nodiscard]] bool may_gather(const QueuePairLock& lock);
   void send_posted(bool keep_end);
   void note_late_gathering();
@@ -172,7 +173,7 @@ class StreamCarrier : public Carrier, private iwarp::Host {
   std::uint64_t token_ = 0;      // with the engine; 0: not registered
   bool held_ = false;            // see hold_requests()
   bool writing_ = false;         // EPOLLOUT is asked for
-  bool deferred_ = false;        // with the engine: see defer_answers() and posted()
+  bool deferred_ = false;        // with the engine: see defer_proofs() and posted()
   Gathering gathering_;
   std::uint64_t alarm_ns_ = iwarp::Connection::never_ns;  // drive() comes then
   // The next look at whether the peer's host is still there, while requests wait for it.

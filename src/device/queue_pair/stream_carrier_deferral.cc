@@ -32,13 +32,19 @@ bool StreamCarrier::may_gather(const QueuePairLock& lock) {
 // it does neither, the progress thread sends them within two ticks; if it exits, the peer's TCP
 // knows that everything has arrived. A program that goes on is done with them before its first tick
 // ends, and the thread would only come between.
-bool StreamCarrier::defer_answers(bool waiting, const QueuePairLock& /*lock*/) {
+bool StreamCarrier::defer_proofs(bool waiting, const QueuePairLock& lock) {
   if (deferred_ && !driver_.engine.application_waits()) return false;
-  if (connection_.ended() || !parts_.waiting.empty() || !connection_.only_proofs_due()) {
-    return false;
-  }
+  if (connection_.ended() || !parts_.waiting.empty()) return false;
+  if (!connection_.only_proofs_due() && !may_defer_probe(lock)) return false;
   if (!deferred_) deferred_ = driver_.engine.defer(driver_.queue_pair, waiting, 2);
   return deferred_;
+}
+
+// So may the read that asks the peer for proofs, where the program finds completions: it then
+// proves what is posted next, and costs no system call. A program that is going to sleep may wait
+// for exactly what the read proves.
+bool StreamCarrier::may_defer_probe(const QueuePairLock& lock) {
+  return !parts_.completions.empty() && connection_.only_probe_due() && may_gather(lock);
 }
 
 void StreamCarrier::end_deferral() {
