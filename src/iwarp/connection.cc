@@ -168,6 +168,10 @@ bool Connection::fill_once() {
       // In a long batch a probe goes between two requests, so that the first ones complete early.
       if (requester_.acknowledgement_due()) requester_.acknowledge();
       if (!requester_.build()) continue;
+      // Requests of a list follow each other as long as nothing else waits for its turn.
+      while (!requester_.all_built() && responder_.idle() && !control_.due() &&
+             !requester_.acknowledgement_due() && may_build() && requester_.build()) {
+      }
       if (requester_.failed_locally()) end(EndReason::local_error);
     }
     responder_turn_ = !answer;

@@ -209,6 +209,12 @@ class Connection final : private SegmentSink {
   [[nodiscard]] const Receiver::Unreceived& unreceived() const { return receiver_.unreceived(); }
 
  private:
+  bool take_send(std::uint32_t msn, Bytes payload) override;
+  bool take_write(std::uint32_t stag, std::uint64_t offset, Bytes payload) override;
+  // Nothing ends, waits or begins: what arrives is carried out at once.
+  [[nodiscard]] bool in_full_swing() const {
+    return peer_ready_ && !deferred_ && !terminate_looping_ && !requester_.finishing();
+  }
   Course begin(const Segment& segment) override;
   bool targets(const Segment& segment, std::uint32_t offset, std::uint32_t length,
                std::vector<iovec>& out) override;

@@ -34,6 +34,15 @@ bool belongs(RdmapOpcode opcode, std::uint32_t queue) {
 
 }  // namespace
 
+bool Connection::take_send(std::uint32_t msn, Bytes payload) {
+  return in_full_swing() && receiver_.take_send(msn, payload);
+}
+
+bool Connection::take_write(std::uint32_t stag, std::uint64_t offset, Bytes payload) {
+  const bool control = stag == options_.control_stag && options_.control_stag != 0;
+  return in_full_swing() && !control && receiver_.take_write(stag, offset, payload);
+}
+
 // A segment that is refused is still taken off the stream (Course::place, into a sink that discards
 // it) as long as the stream continues: see refuse().
 // Called before the payload is read, so that a segment that may not be placed is never placed, not

@@ -14,6 +14,19 @@ namespace {
 constexpr std::size_t longest_head_bytes =
     wire::fpdu_length_bytes + wire::DdpUntagged::header_bytes;
 
+// Of a tagged segment without payload.
+constexpr std::size_t shortest_fpdu_bytes = wire::fpdu_bytes(wire::DdpTagged::header_bytes);
+
+// How the only segment of a Write or a plain Send begins.
+constexpr std::uint16_t write_controls =
+    wire::ddp_controls(true, true, wire::rdmap_control(wire::RdmapOpcode::write));
+constexpr std::uint16_t send_controls =
+    wire::ddp_controls(false, true, wire::rdmap_control(wire::RdmapOpcode::send));
+
+// Messages with up to so much payload are offered to the sink in one step. Of longer ones the copy
+// and the CRC take most of the time.
+constexpr std::size_t short_payload_bytes = 512;
+
 // Room for the largest FPDU: its length field has 16 bits.
 constexpr std::size_t strict_staging_bytes = 128 * 1024;
 
@@ -104,6 +117,7 @@ void Deframer::advance(std::size_t bytes) {
   while (more) {
     switch (phase_) {
       case Phase::header:
+        while (short_comes() && take_short()) continue;
         more = parse_header();
         break;
       case Phase::whole:
@@ -138,6 +152,53 @@ bool Deframer::refuse(wire::TerminateCode code, bool with_segment) {
   phase_ = Phase::refused;
   sink_.fault(code, with_segment ? &segment_ : nullptr);
   return false;
+}
+
+// Whether the next FPDU may be the only one of a Write or a plain Send, and not the end of a large
+// message.
+bool Deframer::short_comes() const {
+  if (bulk_ || continued_ || available() < shortest_fpdu_bytes) return false;
+  const std::uint16_t controls = wire::load_ddp_controls(at(wire::fpdu_length_bytes));
+  return controls == send_controls || controls == write_controls;
+}
+
+// Takes it, if it is short and whole and the sink takes it in one step. Otherwise only its CRC is
+// known then.
+bool Deframer::take_short() {
+  const std::size_t ulpdu = wire::load_fpdu_length(at(0));
+  const std::size_t total = wire::fpdu_bytes(ulpdu);
+  if (ulpdu > wire::DdpUntagged::header_bytes + short_payload_bytes || available() < total) {
+    return false;
+  }
+  if (options_.crc) {
+    const std::size_t checked = total - wire::fpdu_crc_bytes;
+    crc_ = Crc32c();
+    crc_.update({at(0), checked});
+    summed_ = checked;
+    if (wire::load_fpdu_crc(at(checked)) != crc_.value()) return false;
+  }
+  const Bytes segment{at(wire::fpdu_length_bytes), ulpdu};
+  if (!(wire::ddp_is_tagged(segment[0]) ? offer_write(segment) : offer_send(segment))) return false;
+  summed_ = 0;
+  begin_ += total;
+  if (begin_ == end_) begin_ = end_ = 0;
+  ++fpdus_;
+  return true;
+}
+
+// Empty messages name no memory.
+bool Deframer::offer_send(Bytes segment) {
+  const auto view = wire::UntaggedView::check(segment);
+  if (!view || view->queue() != wire::queue::send || view->message_offset() != 0) return false;
+  const Bytes payload = view->payload();
+  return !payload.empty() && sink_.take_send(view->msn(), payload);
+}
+
+bool Deframer::offer_write(Bytes segment) {
+  const auto view = wire::TaggedView::check(segment);
+  if (!view) return false;
+  const Bytes payload = view->payload();
+  return !payload.empty() && sink_.take_write(view->stag(), view->tagged_offset(), payload);
 }
 
 // Returns whether the state machine can continue without more bytes, as do the take_ functions.

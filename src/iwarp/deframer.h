@@ -65,6 +65,10 @@ class Deframer {
   [[nodiscard]] std::size_t available() const { return end_ - begin_; }
   [[nodiscard]] const std::byte* at(std::size_t offset) const { return &staging_[begin_ + offset]; }
   void compact();
+  [[nodiscard]] bool short_comes() const;
+  [[nodiscard]] bool take_short();
+  [[nodiscard]] bool offer_send(Bytes segment);
+  [[nodiscard]] bool offer_write(Bytes segment);
   bool parse_header();
   bool choose_phase();
   bool take_whole();

@@ -1,5 +1,6 @@
 #include "iwarp/receiver.h"
 
+#include "base/guarded_memory.h"
 #include "iwarp/fault_codes.h"
 #include "iwarp/scatter.h"
 
@@ -21,6 +22,34 @@ bool invalidates(RdmapOpcode opcode) {
 }
 
 }  // namespace
+
+// A receive that was taken and not used is the first one that check_send() finds.
+bool Receiver::take_send(std::uint32_t msn, Bytes payload) {
+  if (options_.drops || options_.names_queues || begun_ || announced_be_ || holds()) return false;
+  if (msn != expected_msn_ || !take_receive()) return false;
+  if (current_.slices.size() != 1 || payload.size() > capacity_bytes_) return false;
+  const Memory memory = host_.local_memory(current_.slices.front(), true);
+  if (memory.fault != Fault::none) return false;
+  if (!guarded_store(memory.at, payload.data(), payload.size())) return false;
+  grant_wanted_ = false;
+  complete({.wr_id = current_.wr_id,
+            .queue = current_.queue,
+            .length_bytes = static_cast<std::uint32_t>(payload.size())});
+  arrived();
+  return true;
+}
+
+bool Receiver::take_write(std::uint32_t stag, std::uint64_t offset, Bytes payload) {
+  if (options_.drops || write_open_) return false;
+  const Memory memory = host_.remote_memory(stag, offset, payload.size(), RemoteRight::write);
+  if (memory.fault != Fault::none) return false;
+  if (!guarded_store(memory.at, payload.data(), payload.size())) return false;
+  write_bytes_ = payload.size();
+  host_.note_peer_access(
+      {.stag = stag, .right = RemoteRight::write, .bytes = payload.size(), .last = true});
+  ++messages_;
+  return true;
+}
 
 // RFC 5041 §5.2, §7: STag, stream, bounds and wrap-around are checked for the whole segment before
 // its first byte is placed.

@@ -33,6 +33,12 @@ class Receiver {
 
   Receiver(const Options& options, Host& host) : options_(options), host_(host) {}
 
+  // A whole message in one segment, where nothing is special about it: the stream is reliable, the
+  // message is in order, nothing is held, and a receive of one slice is there or the memory may be
+  // written to. False: it has to go the other way, which says why. There must be a payload.
+  [[nodiscard]] bool take_send(std::uint32_t msn, Bytes payload);
+  [[nodiscard]] bool take_write(std::uint32_t stag, std::uint64_t offset, Bytes payload);
+
   // An RDMA Write (RFC 5040 §5.1).
   [[nodiscard]] TerminateRaised check_write(const Segment& segment);
   [[nodiscard]] TerminateRaised write_targets(const Segment& segment, std::uint32_t offset,

@@ -41,6 +41,10 @@ using TerminateRaised = std::optional<wire::TerminateCode>;
 // Receives segments from the deframer. For each segment begin() comes first; then, for a message
 // with placement, targets() for every part of the payload and deliver() once, or for a control
 // message control() once. A segment refused by any of them is the last.
+//
+// A short message in one segment, with a correct CRC, is offered to take_send() or take_write()
+// first, which do all of that in one step where nothing is special about it. They return false
+// where it has to go the other way; then nothing has happened that it would not do again.
 class SegmentSink {
  public:
   enum class Course : std::uint8_t {
@@ -50,6 +54,10 @@ class SegmentSink {
   };
 
   virtual ~SegmentSink() = default;
+  // A plain Send (RFC 5040 §5.3) with this MSN. `payload` is valid during the call.
+  virtual bool take_send(std::uint32_t msn, Bytes payload) = 0;
+  // An RDMA Write (RFC 5040 §5.1).
+  virtual bool take_write(std::uint32_t stag, std::uint64_t offset, Bytes payload) = 0;
   // A header has arrived. For a large segment its CRC is not checked yet.
   virtual Course begin(const Segment& segment) = 0;
   // Appends the memory for payload bytes [offset, offset + length). False: refused.

@@ -37,6 +37,16 @@ inline constexpr std::byte ddp_version_mask{0x03};
   return std::to_integer<std::uint8_t>(control & detail::ddp_version_mask);
 }
 
+// The first two bytes of a ULPDU, the control fields of DDP and RDMAP, as one number.
+[[nodiscard]] constexpr std::uint16_t ddp_controls(bool tagged, bool last,
+                                                   std::uint8_t rdmap_control) {
+  const auto ddp = std::to_integer<unsigned>(detail::ddp_control(tagged, last));
+  return static_cast<std::uint16_t>(ddp << 8 | rdmap_control);
+}
+[[nodiscard]] inline std::uint16_t load_ddp_controls(const std::byte* ulpdu) {
+  return load_be<std::uint16_t>(ulpdu);
+}
+
 // RFC 5041 §4.2
 struct DdpTagged {
   static constexpr std::size_t header_bytes = 14;
