@@ -40,7 +40,7 @@ bool Receiver::take_send(std::uint32_t msn, Bytes payload) {
 }
 
 bool Receiver::take_write(std::uint32_t stag, std::uint64_t offset, Bytes payload) {
-  if (options_.drops || write_open_) return false;
+  if (options_.drops || write_open_ || holds()) return false;
   const Memory memory = host_.remote_memory(stag, offset, payload.size(), RemoteRight::write);
   if (memory.fault != Fault::none) return false;
   if (!guarded_store(memory.at, payload.data(), payload.size())) return false;

@@ -96,6 +96,11 @@ const std::vector<Script>& scripts() {
                           write(key, memory_address + 4, pattern(4)), immediate(1, 5),
                           write(key, memory_address + step, pattern(7)), immediate(2, 6)});
        }},
+      {"WritesBehindASendThatIsHeld", post_none,
+       [](std::uint32_t key) {
+         return fpdus_of({send(1, pattern(8)), write(key, memory_address, pattern(8)),
+                          empty_read(1), write(key, memory_address + step, pattern(3))});
+       }},
       {"AWriteOutOfBounds", post_three,
        [](std::uint32_t key) {
          return fpdus_of(
