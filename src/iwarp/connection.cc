@@ -132,9 +132,10 @@ void Connection::fill() {
   if (control_.due() && between_messages()) control_.build(out_);
 }
 
-// Builds one message, or as much of it as there is room for. Answers and requests take turns by
-// whole messages (RFC 5041 §5.3), so that neither side of a busy stream starves. A request that has
-// to wait does not hold up answers. Returns false where there is nothing to build.
+// Builds one message, or as much of it as there is room for; of a list several requests. Answers
+// and requests take turns by whole messages (RFC 5041 §5.3), so that neither side of a busy stream
+// starves. A request that has to wait does not hold up answers. Returns false where there is
+// nothing to build.
 bool Connection::fill_once() {
   if (deferred_) {
     raise_deferred();

@@ -211,10 +211,6 @@ class Connection final : private SegmentSink {
  private:
   bool take_send(std::uint32_t msn, Bytes payload) override;
   bool take_write(std::uint32_t stag, std::uint64_t offset, Bytes payload) override;
-  // Nothing ends, waits or begins: what arrives is carried out at once.
-  [[nodiscard]] bool in_full_swing() const {
-    return peer_ready_ && !deferred_ && !terminate_looping_ && !requester_.finishing();
-  }
   Course begin(const Segment& segment) override;
   bool targets(const Segment& segment, std::uint32_t offset, std::uint32_t length,
                std::vector<iovec>& out) override;
@@ -243,8 +239,11 @@ class Connection final : private SegmentSink {
   void take_terminate(Bytes payload);
   // Control words are recognised here: their STag is in no table of regions.
   [[nodiscard]] bool is_control_word(const Segment& segment) const {
-    return segment.tagged_header.stag == options_.control_stag && options_.control_stag != 0 &&
+    return is_control_stag(segment.tagged_header.stag) &&
            segment.opcode == wire::RdmapOpcode::write;
+  }
+  [[nodiscard]] bool is_control_stag(std::uint32_t stag) const {
+    return stag == options_.control_stag && options_.control_stag != 0;
   }
   [[nodiscard]] static TerminateRaised check_control_word(const Segment& segment);
   [[nodiscard]] bool take_control_word(const Segment& segment, Bytes payload);
@@ -252,7 +251,10 @@ class Connection final : private SegmentSink {
   // After a fault of the peer's requests, and while this side closes the stream, later ones are not
   // carried out, only taken off the stream.
   [[nodiscard]] bool is_discarded(const Segment& segment) const {
-    return (deferred_ || terminate_looping_ || requester_.finishing()) && is_request(segment);
+    return discards_requests() && is_request(segment);
+  }
+  [[nodiscard]] bool discards_requests() const {
+    return deferred_ || terminate_looping_ || requester_.finishing();
   }
   [[nodiscard]] bool is_dropped(const Segment& segment) const {
     return options_.unreliable && is_request(segment) && receiver_.drops(segment);

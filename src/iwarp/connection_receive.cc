@@ -34,13 +34,14 @@ bool belongs(RdmapOpcode opcode, std::uint32_t queue) {
 
 }  // namespace
 
+// The first FPDU of the peer has more effects: see note_first_fpdu().
 bool Connection::take_send(std::uint32_t msn, Bytes payload) {
-  return in_full_swing() && receiver_.take_send(msn, payload);
+  return peer_ready_ && !discards_requests() && receiver_.take_send(msn, payload);
 }
 
 bool Connection::take_write(std::uint32_t stag, std::uint64_t offset, Bytes payload) {
-  const bool control = stag == options_.control_stag && options_.control_stag != 0;
-  return in_full_swing() && !control && receiver_.take_write(stag, offset, payload);
+  return peer_ready_ && !discards_requests() && !is_control_stag(stag) &&
+         receiver_.take_write(stag, offset, payload);
 }
 
 // A segment that is refused is still taken off the stream (Course::place, into a sink that discards

@@ -172,17 +172,13 @@ bool Deframer::take_short() {
   }
   if (options_.crc) {
     const std::size_t checked = total - wire::fpdu_crc_bytes;
-    crc_ = Crc32c();
-    crc_.update({at(0), checked});
-    summed_ = checked;
+    checksum_until(checked);
     if (wire::load_fpdu_crc(at(checked)) != crc_.value()) return false;
   }
   const Bytes segment{at(wire::fpdu_length_bytes), ulpdu};
   if (!(wire::ddp_is_tagged(segment[0]) ? offer_write(segment) : offer_send(segment))) return false;
   summed_ = 0;
-  begin_ += total;
-  if (begin_ == end_) begin_ = end_ = 0;
-  ++fpdus_;
+  consume_fpdu(total);
   return true;
 }
 
@@ -313,10 +309,13 @@ bool Deframer::checksum_placed(Bytes placed) {
 // CRC is nearly computed when its last byte arrives. Small ones mostly arrive at once.
 void Deframer::checksum_staged(std::size_t present) {
   constexpr std::size_t least_bytes = 4096;
-  if (present < summed_ + least_bytes) return;
+  if (present >= summed_ + least_bytes) checksum_until(present);
+}
+
+void Deframer::checksum_until(std::size_t end) {
   if (summed_ == 0) crc_ = Crc32c();
-  crc_.update({at(summed_), present - summed_});
-  summed_ = present;
+  crc_.update({at(summed_), end - summed_});
+  summed_ = end;
 }
 
 std::uint32_t Deframer::whole_crc(std::size_t bytes) {
@@ -332,11 +331,15 @@ bool Deframer::check_crc(const std::byte* stored, std::uint32_t computed) {
 }
 
 // The buffer is rewound when it is empty, which spares the next plan a move of bytes.
-void Deframer::finish_fpdu(std::size_t consumed) {
-  begin_ += consumed;
+void Deframer::consume_fpdu(std::size_t bytes) {
+  begin_ += bytes;
   if (begin_ == end_) begin_ = end_ = 0;
-  if (course_ == SegmentSink::Course::place) continued_ = !segment_.last();
   ++fpdus_;
+}
+
+void Deframer::finish_fpdu(std::size_t consumed) {
+  consume_fpdu(consumed);
+  if (course_ == SegmentSink::Course::place) continued_ = !segment_.last();
   phase_ = Phase::header;
 }
 

@@ -74,11 +74,13 @@ class Deframer {
   bool take_whole();
   bool take_direct();
   void checksum_staged(std::size_t present);
+  void checksum_until(std::size_t end);
   [[nodiscard]] std::uint32_t whole_crc(std::size_t bytes);
   bool check_crc(const std::byte* stored, std::uint32_t computed);
   bool copy_out(std::uint32_t offset, Bytes payload);
   bool checksum_placed(Bytes placed);
   void finish_fpdu(std::size_t consumed);
+  void consume_fpdu(std::size_t bytes);
   bool refuse(wire::TerminateCode code, bool with_segment);
   [[nodiscard]] std::size_t header_end() const;
   [[nodiscard]] std::size_t trailer_bytes() const;

@@ -35,7 +35,7 @@ class Receiver {
 
   // A whole message in one segment, where nothing is special about it: the stream is reliable, the
   // message is in order, nothing is held, and a receive of one slice is there or the memory may be
-  // written to. False: it has to go the other way, which says why. There must be a payload.
+  // written to. False: check_send() or check_write() has to look at it. There must be a payload.
   [[nodiscard]] bool take_send(std::uint32_t msn, Bytes payload);
   [[nodiscard]] bool take_write(std::uint32_t stag, std::uint64_t offset, Bytes payload);
 

@@ -203,14 +203,14 @@ std::uint64_t Requester::requests_sent() {
 
 // A read of the application behind the last request that wants a proof proves it as well.
 bool Requester::acknowledgement_possible() const {
-  if (mid_message_ || !proofs_.probe_useful()) return false;
+  if (!proves() || mid_message_ || !proofs_.probe_useful()) return false;
   // The peer has no place for one more read (ORD). Its next response brings this call again.
   if (outstanding_.size() >= options_.wire_ord) return false;
   return outstanding_.empty() || proofs_.wanted_behind(outstanding_.back().index);
 }
 
 void Requester::acknowledge() {
-  if (!proves() || !acknowledgement_possible()) return;
+  if (!acknowledgement_possible()) return;
   build_probe();
   ++acknowledgement_reads_;
   if (proofs_.should_agree()) [[unlikely]]

@@ -65,12 +65,12 @@ class Requester {
   [[nodiscard]] bool all_built() const { return queue_.all_built(); }
   // A call of build() or acknowledge() may add something now.
   [[nodiscard]] bool has_something_to_send() const {
-    return !queue_.all_built() || (proves() && acknowledgement_possible());
+    return !queue_.all_built() || acknowledgement_possible();
   }
 
   // Only acknowledge() may add something, and the stream goes on.
   [[nodiscard]] bool only_probe_due() const {
-    return queue_.all_built() && proves() && acknowledgement_possible() && !finishing_;
+    return queue_.all_built() && acknowledgement_possible() && !finishing_;
   }
 
   // Responses to our reads. The first three are called in this order for each segment; an error

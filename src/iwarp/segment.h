@@ -43,8 +43,8 @@ using TerminateRaised = std::optional<wire::TerminateCode>;
 // message control() once. A segment refused by any of them is the last.
 //
 // A short message in one segment, with a correct CRC, is offered to take_send() or take_write()
-// first, which do all of that in one step where nothing is special about it. They return false
-// where it has to go the other way; then nothing has happened that it would not do again.
+// first, which do all of that in one step where nothing is special about it. Where they return
+// false, begin() follows, as for any other segment.
 class SegmentSink {
  public:
   enum class Course : std::uint8_t {

@@ -18,6 +18,17 @@ iwarp::WorkRequest request(std::uint64_t wr_id, Operation operation, bool signal
 
 const auto proof = empty_response();
 
+// Writes that are posted one by one. A read leaves with the first one only, because at most one is
+// outstanding.
+void post_writes(ScriptedPeer& peer, const Region& memory, std::uint64_t count) {
+  for (std::uint64_t i = 0; i < count; ++i) {
+    peer.post(request(i, Operation::write), {memory.slice()});
+    peer.expect(write(5, 0, Content(4)));
+    if (i == 0) peer.expect(empty_read(1));
+    peer.expect_nothing();
+  }
+}
+
 TEST(Acknowledge, CompletesWithTheProofAndNotBefore) {
   ScriptedPeer peer(roomy(true));
   Region& memory = peer.host.add(4);
@@ -56,12 +67,7 @@ TEST(Acknowledge, OneReadLeavesWithTheBatch) {
 TEST(Acknowledge, OneIsOutstandingAtATime) {
   ScriptedPeer peer(roomy(true));
   Region& memory = peer.host.add(4);
-  for (std::uint64_t i = 0; i < 3; ++i) {
-    peer.post(request(i, Operation::write), {memory.slice()});
-    peer.expect(write(5, 0, Content(4)));
-    if (i == 0) peer.expect(empty_read(1));
-    peer.expect_nothing();
-  }
+  post_writes(peer, memory, 3);
   peer.send(proof);
   EXPECT_EQ(peer.statuses(), std::vector(1, Status::success));
   peer.expect(empty_read(2));
@@ -77,11 +83,7 @@ TEST(Acknowledge, OneIsOutstandingAtATime) {
 TEST(Acknowledge, AReadAloneMayWaitForTheNextRequest) {
   ScriptedPeer peer(roomy(true));
   Region& memory = peer.host.add(4);
-  for (std::uint64_t i = 0; i < 2; ++i) {
-    peer.post(request(i, Operation::write), {memory.slice()});
-    peer.expect(write(5, 0, Content(4)));
-    if (i == 0) peer.expect(empty_read(1));
-  }
+  post_writes(peer, memory, 2);
   EXPECT_FALSE(peer.connection.only_probe_due());  // one is outstanding
   peer.send(proof);
   EXPECT_TRUE(peer.connection.only_probe_due());
@@ -98,11 +100,7 @@ TEST(Acknowledge, AReadAloneMayWaitForTheNextRequest) {
 TEST(Acknowledge, AReadDoesNotWaitWhereAnAnswerIsDue) {
   ScriptedPeer peer(roomy(true));
   Region& memory = peer.host.add(4);
-  for (std::uint64_t i = 0; i < 2; ++i) {
-    peer.post(request(i, Operation::write), {memory.slice()});
-    peer.expect(write(5, 0, Content(4)));
-    if (i == 0) peer.expect(empty_read(1));
-  }
+  post_writes(peer, memory, 2);
   peer.send(proof);
   peer.send(empty_read(1));
   EXPECT_TRUE(peer.connection.only_probe_due());
@@ -118,11 +116,7 @@ TEST(Acknowledge, AReadDoesNotWaitWhereAnAnswerIsDue) {
 TEST(Acknowledge, AReadDoesNotWaitAtTheEnd) {
   ScriptedPeer peer(roomy(true));
   Region& memory = peer.host.add(4);
-  for (std::uint64_t i = 0; i < 2; ++i) {
-    peer.post(request(i, Operation::write), {memory.slice()});
-    peer.expect(write(5, 0, Content(4)));
-    if (i == 0) peer.expect(empty_read(1));
-  }
+  post_writes(peer, memory, 2);
   peer.connection.close_when_proven();
   peer.send(proof);
   EXPECT_FALSE(peer.connection.only_probe_due());
