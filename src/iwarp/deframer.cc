@@ -10,9 +10,10 @@
 namespace weft::iwarp {
 namespace {
 
-// The length field and the longer one of the two DDP headers.
-constexpr std::size_t longest_head_bytes =
-    wire::fpdu_length_bytes + wire::DdpUntagged::header_bytes;
+// What is read of the FPDU behind a large one, if that may be large as well: its header, what comes
+// between two large messages (the end of the first, control words), or else a payload's beginning
+// that costs less to copy than a system call.
+constexpr std::size_t next_bytes = 1024;
 
 // Of a tagged segment without payload.
 constexpr std::size_t shortest_fpdu_bytes = wire::fpdu_bytes(wire::DdpTagged::header_bytes);
@@ -72,8 +73,8 @@ void Deframer::plan(std::vector<iovec>& out) {
   // In a stream of large messages a read ends where the next payload begins, so that the payload
   // can be read into its target. Otherwise one read takes as many small FPDUs as there are.
   std::size_t tail = pool_.bytes() - end_;
-  // The target first, then the held back end, pad and CRC, and the head of the next FPDU: one read
-  // takes all of it.
+  // The target first, then the held back end, pad and CRC, and the beginning of the next FPDU: one
+  // read takes all of it.
   if (phase_ == Phase::direct) {
     if (placed_ < direct_end() &&
         !sink_.targets(segment_, placed_, direct_end() - placed_, planned_)) {
@@ -81,12 +82,11 @@ void Deframer::plan(std::vector<iovec>& out) {
       planned_.clear();
       return;
     }
-    tail = held_back_bytes + trailer_bytes() + bulk_head_bytes_ - available();
-  } else if (phase_ == Phase::header && bulk_) {
-    // The next FPDU is expected to have the header of the last large one. If it has the longer
-    // header, the rest is read next.
-    const std::size_t head = available() < bulk_head_bytes_ ? bulk_head_bytes_ : longest_head_bytes;
-    if (available() < head) tail = head - available();
+    tail = held_back_bytes + trailer_bytes() + next_bytes - available();
+  } else if (bulk_) {
+    const std::size_t rest =
+        phase_ == Phase::whole ? wire::fpdu_bytes(segment_.ulpdu_bytes()) - available() : 0;
+    tail = std::min(tail, rest + next_bytes);
   }
   planned_.push_back({staging_.get() + end_, tail});
   out.insert(out.end(), planned_.begin(), planned_.end());
@@ -253,7 +253,6 @@ bool Deframer::choose_phase() {
     return refuse(wire::terminate::untagged_too_long, true);
   }
   bulk_ = true;
-  bulk_head_bytes_ = header_end();
   // The CRC covers the length field, the header, the payload and the pad (RFC 5044 §4.4), so it
   // begins with the staged head.
   crc_ = Crc32c();

@@ -97,12 +97,11 @@ class Deframer {
   // The header in segment_ has an unknown version. Raised when the segment is processed.
   TerminateRaised foreign_version_;
   SegmentSink::Course course_ = SegmentSink::Course::place;
-  Crc32c crc_;                       // of a direct FPDU, as far as it is placed; or of summed_
-  std::size_t summed_ = 0;           // bytes of a staged FPDU that crc_ has
-  std::uint32_t placed_ = 0;         // payload bytes of a direct FPDU that are placed
-  bool bulk_ = false;                // the last payload was large, so the next is expected to be
-  std::size_t bulk_head_bytes_ = 0;  // of such an FPDU: length field and DDP header
-  bool continued_ = false;           // the last payload was not the end of its message
+  Crc32c crc_;                // of a direct FPDU, as far as it is placed; or of summed_
+  std::size_t summed_ = 0;    // bytes of a staged FPDU that crc_ has
+  std::uint32_t placed_ = 0;  // payload bytes of a direct FPDU that are placed
+  bool bulk_ = false;         // the last payload was large, so the next is expected to be
+  bool continued_ = false;    // the last payload was not the end of its message
   std::vector<iovec> planned_;
   std::vector<iovec> scratch_;
   std::uint64_t fpdus_ = 0;

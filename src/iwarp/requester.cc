@@ -36,6 +36,7 @@ Requester::Posted Requester::post(const WorkRequest& request) {
   if (request.operation == Operation::send_immediate && !options_.send_immediate) {
     return Posted::unsupported;
   }
+  if (queue_.idle()) out_.begin_alone();
   queue_.push(request, static_cast<std::uint32_t>(total_bytes(request.slices)));
   return Posted::ok;
 }

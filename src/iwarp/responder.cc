@@ -90,6 +90,7 @@ bool Responder::build(TerminateRaised& refusal, std::uint64_t placed) {
 // for each segment, since it may be unregistered while the answer waits for room.
 TerminateRaised Responder::answer_read(Request& request) {
   const wire::ReadRequest& read = request.read;
+  if (!request.started && queue_.size() == 1) out_.begin_alone();
   const std::size_t room = out_.mulpdu_bytes() - wire::DdpTagged::header_bytes;
   // Set before the first segment, so that an answer that fills the transmitter counts as begun.
   request.started = true;

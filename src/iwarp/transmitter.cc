@@ -22,10 +22,12 @@ std::size_t total_bytes(std::span<const iovec> pieces) {
   return total;
 }
 
-// The kernel copies from the arena into pages of its own, often near to their begin. Where the
+// The kernel copies what is sent into pages of its own, often from their begin on. Where the
 // destination of its copy lies 1 to 63 bytes behind the source, modulo the page, some processors
 // take 20 times as long. So the arena is used from near to the end of its first page on.
-constexpr std::size_t arena_begin = 4096 - 64;
+constexpr std::size_t page_bytes = 4096;
+constexpr std::size_t slow_copy_bytes = 64;
+constexpr std::size_t arena_begin = page_bytes - slow_copy_bytes;
 constexpr std::size_t arena_end = arena_begin + Transmitter::arena_bytes;
 
 constinit BufferPool arenas(arena_end);
@@ -149,6 +151,15 @@ void Transmitter::append(const std::byte* at, std::size_t bytes) {
   pieces_.push_back({const_cast<std::byte*>(at), bytes});
 }
 
+// Whether the kernel would copy the payload slowly from where it lies: see arena_begin. Where
+// nothing else is under way, its pages are free, and what is pending begins with one.
+bool Transmitter::slow_in_place(std::size_t head_bytes, std::span<const iovec> payload) const {
+  if (!alone_) return false;
+  const auto address = reinterpret_cast<std::uintptr_t>(payload.front().iov_base);
+  const std::size_t behind = (pending_ + head_bytes - address) % page_bytes;
+  return behind > 0 && behind < slow_copy_bytes;
+}
+
 // RFC 5044 §4.1: length, ULPDU, pad to a multiple of four, CRC.
 bool Transmitter::add(Bytes ddp_header, std::span<const iovec> payload) {
   const std::size_t payload_bytes = total_bytes(payload);
@@ -159,7 +170,8 @@ bool Transmitter::add(Bytes ddp_header, std::span<const iovec> payload) {
   const std::size_t head = wire::fpdu_length_bytes + ddp_header.size();
   // A CRC over memory that may change until TCP has taken it would be wrong sooner or later; small
   // payload is cheaper to copy than to name.
-  const bool copy = options_.crc || payload_bytes <= copy_limit_bytes;
+  const bool copy =
+      options_.crc || payload_bytes <= copy_limit_bytes || slow_in_place(head, payload);
   std::byte* at = reserve(head + (copy ? payload_bytes : 0) + pad + wire::fpdu_crc_bytes);
   std::byte* end = begin_fpdu(at, ddp_header, payload_bytes);
   if (options_.crc && payload_bytes >= fused_bytes) {
@@ -252,6 +264,7 @@ void Transmitter::advance(std::size_t bytes) {
 }
 
 void Transmitter::rewind() {
+  alone_ = false;
   pieces_.clear();
   copies_.clear();
   first_ = 0;

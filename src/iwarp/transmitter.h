@@ -45,6 +45,8 @@ class Transmitter {
   }
   void set_mulpdu_bytes(std::size_t bytes);
   [[nodiscard]] std::size_t mulpdu_bytes() const { return options_.mulpdu_bytes; }
+  // To be called before the first FPDU of a message that finds nothing else under way.
+  void begin_alone() { alone_ = empty(); }
 
   // Whether one more FPDU of any size may be added now. Small ones may follow it without asking
   // again: an immediate, a probe, a Terminate.
@@ -85,6 +87,7 @@ class Transmitter {
   void clear();
 
  private:
+  [[nodiscard]] bool slow_in_place(std::size_t head_bytes, std::span<const iovec> payload) const;
   [[nodiscard]] std::byte* reserve(std::size_t bytes);
   void leave_small();
   void give_back(const std::byte* from);
@@ -107,6 +110,7 @@ class Transmitter {
   std::vector<iovec> pieces_;
   std::size_t first_ = 0;    // TCP has taken the pieces before this one
   std::size_t pending_ = 0;  // bytes that TCP has not taken
+  bool alone_ = false;       // what is pending belongs to a message that found nothing under way
   std::vector<std::unique_ptr<std::byte[]>> copies_;
   bool lost_ = false;
   std::uint64_t end_ = 0;    // see end_position()

@@ -1,6 +1,9 @@
 // Sends: RFC 5040 §5.3, RFC 5041 §5.3.
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <utility>
+
 #include "support/pair.h"
 #include "support/random.h"
 #include "support/scripted_peer.h"
@@ -244,6 +247,38 @@ TEST(Send, OfTheResponderWaitsForTheInitiatorsFirstFpdu) {
   peer.expect(send(1, Content{std::byte{'x'}, std::byte{0}, std::byte{0}}));
   peer.send(write(0, 0, {}));
   EXPECT_EQ(peer.host.ready_calls, 1);
+}
+
+// Without CRCs payload is sent from where it lies, unless the kernel would copy it slowly from
+// there: 1 to 63 bytes behind its place in a page.
+TEST(Send, IsCopiedWhereTheKernelWouldBeSlow) {
+  constexpr std::size_t size = 16'384;
+  constexpr std::size_t page = 4096;
+  constexpr std::size_t head = wire::fpdu_length_bytes + wire::DdpUntagged::header_bytes;
+  constexpr std::size_t in_place = 3;  // pieces: what is before the payload, it, and what follows
+  for (const auto& [behind, pieces] :
+       {std::pair{std::size_t{0}, in_place}, std::pair{std::size_t{1}, std::size_t{1}},
+        std::pair{head, std::size_t{1}}, std::pair{std::size_t{63}, std::size_t{1}},
+        std::pair{std::size_t{64}, in_place}}) {
+    SCOPED_TRACE(behind);
+    auto options = roomy(true);
+    options.crc = false;
+    options.mulpdu_bytes = 65'000;
+    ScriptedPeer peer(options);
+    Region& from = peer.host.add(pattern(size + 2 * page));
+    const auto address = reinterpret_cast<std::uintptr_t>(from.bytes().data());
+    const auto slice = from.slice((page + head - behind - address % page) % page, size);
+    const auto pieces_of_one = [&] {
+      EXPECT_EQ(peer.connection.post({.operation = Operation::send, .slices = {&slice, 1}}),
+                Requester::Posted::ok);
+      const std::size_t found = peer.connection.plan_send().size();
+      peer.connection.sent(size + 200);
+      return found;
+    };
+    EXPECT_EQ(pieces_of_one(), pieces);
+    // Behind another message nobody knows where the kernel's copy begins.
+    EXPECT_EQ(pieces_of_one(), in_place);
+  }
 }
 
 }  // namespace
