@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
 
 #include "base/fault_handler.h"
 #include "base/guarded_memory.h"
@@ -84,8 +85,46 @@ int DatagramCarrier::post(const SendRequest& request, QueuePairLock& lock) {
   const bool stopped = parts_.qp.state == IBV_QPS_ERR || parts_.qp.state == IBV_QPS_SQE;
   added.status = stopped ? Status::flushed : gather(request.work);
   if (added.status == Status::success) build(*request.verbs, added);
+  // Most polls find a completion in the queue and come no further.
+  gathering_.look(parts_.completions.send_slots().taken());
+  gathering_.add(added.packet.size());
   if (unsent_.size() % most_datagrams_of_a_call == 0) advance(lock);
   return 0;
+}
+
+void DatagramCarrier::posted(QueuePairLock& lock) {
+  if (gathering_.may_wait() && may_gather()) {
+    if (!deferred_) deferred_ = parts_.context.engine().defer(queue_pair_, false);
+    if (deferred_) return;
+  }
+  advance(lock);
+  gathering_.left();
+}
+
+// A program that has armed a completion queue may sleep next.
+bool DatagramCarrier::may_gather() const {
+  return parts_.qp.state == IBV_QPS_RTS && !parts_.completions.awaited();
+}
+
+void DatagramCarrier::drive(Occasion occasion, QueuePairLock& lock) {
+  if (occasion == Occasion::polled) {
+    gathering_.polled();
+    send_gathered(lock);
+  } else if (occasion == Occasion::deferred && deferred_) {
+    // The program may have sent them meanwhile, with its own next call.
+    const Engine& engine = parts_.context.engine();
+    const bool by_program = engine.mode() == ProgressMode::manual || engine.application_waits();
+    if (gathering_.waits() && !by_program) gathering_.missed();
+    advance(lock);
+  }
+}
+
+void DatagramCarrier::send_gathered(QueuePairLock& lock) {
+  if (gathering_.waits()) advance(lock);
+}
+
+void DatagramCarrier::end_deferral() {
+  if (std::exchange(deferred_, false)) parts_.context.engine().deferral_done();
 }
 
 // Collects the pieces of the message in pieces_.
@@ -135,7 +174,9 @@ void DatagramCarrier::build(const ibv_send_wr& request, Unsent& datagram) {
 // Sends in the order of posting, as far as the socket has room.
 // A request that failed while it was built stops the queue only when its turn comes: the datagrams
 // before it are sent.
-void DatagramCarrier::advance(QueuePairLock& lock) {
+void DatagramCarrier::advance(QueuePairLock& /*lock*/) {
+  end_deferral();
+  gathering_.sent();
   while (!unsent_.empty() && parts_.qp.state != IBV_QPS_SQD) {
     const Status status = unsent_.front().status;
     if (status == Status::success) {
@@ -144,7 +185,7 @@ void DatagramCarrier::advance(QueuePairLock& lock) {
     }
     complete_oldest(status);
     // A flushed request is a consequence of an earlier failure and stops nothing by itself.
-    if (status != Status::flushed) stop_sending(lock);
+    if (status != Status::flushed) stop_sending();
   }
 }
 
@@ -194,18 +235,25 @@ void DatagramCarrier::complete(const Unsent& datagram, Status status) {
 
 // A request was wrong: nothing more is sent until the program takes the queue pair back to RTS, but
 // datagrams are received as before (InfiniBand Architecture Specification, volume 1, §10.3.1.7).
-void DatagramCarrier::stop_sending(QueuePairLock& lock) {
+void DatagramCarrier::stop_sending() {
   if (parts_.qp.state == IBV_QPS_RTS) parts_.qp.state = IBV_QPS_SQE;
-  flush(lock);
+  flush_all();
 }
 
-void DatagramCarrier::flush(QueuePairLock& /*lock*/) {
+void DatagramCarrier::flush_all() {
   while (!unsent_.empty()) complete_oldest(Status::flushed);
+}
+
+// An adapter would have sent long ago what was posted before this call.
+void DatagramCarrier::flush(QueuePairLock& lock) {
+  send_gathered(lock);
+  flush_all();
 }
 
 // What is not sent yet disappears without a completion, as RESET demands. The places of unsignaled
 // datagrams are given back here, because no later completion covers them.
-void DatagramCarrier::stop(QueuePairLock& /*lock*/) {
+void DatagramCarrier::stop(QueuePairLock& lock) {
+  send_gathered(lock);
   unsent_.clear();
   parts_.completions.send_slots().give_back_locked(std::exchange(uncompleted_, 0));
 }

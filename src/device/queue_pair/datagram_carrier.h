@@ -1,5 +1,6 @@
 // The carrier of UD queue pairs: one RoCE v2 packet in UDP for each message (see datagram/). The
-// packet is built when the request is posted, and no peer answers it.
+// packet is built when the request is posted, and no peer answers it. Packets that are posted one
+// by one may leave together: see gathering.h.
 #pragma once
 
 #include <sys/uio.h>
@@ -12,7 +13,9 @@
 #include "device/completion/completion_queue.h"
 #include "device/datagram/datagram_packet.h"
 #include "device/datagram/datagrams.h"
+#include "device/engine.h"
 #include "device/queue_pair/carrier.h"
+#include "device/queue_pair/gathering.h"
 #include "device/queue_pair/queue_pair_parts.h"
 
 namespace weft::device {
@@ -20,9 +23,11 @@ namespace weft::device {
 // Of IBV_QPT_UD, from the creation of the queue pair to its end.
 class DatagramCarrier final : public Carrier {
  public:
-  // `receiver` is notified when the socket has room again.
-  DatagramCarrier(QueuePairParts& parts, std::weak_ptr<DatagramReceiver> receiver)
-      : parts_(parts), receiver_(std::move(receiver)) {}
+  // `receiver` is notified when the socket has room again, `queue_pair` when what was gathered is
+  // due. Both are the queue pair itself.
+  DatagramCarrier(QueuePairParts& parts, std::weak_ptr<DatagramReceiver> receiver,
+                  std::weak_ptr<Pollable> queue_pair)
+      : parts_(parts), receiver_(std::move(receiver)), queue_pair_(std::move(queue_pair)) {}
 
   // A packet has arrived for the queue pair. False where it could not be placed, so that the queue
   // pair must fail.
@@ -38,11 +43,13 @@ class DatagramCarrier final : public Carrier {
     return true;
   }
   int post(const SendRequest& request, QueuePairLock& lock) override;
+  void posted(QueuePairLock& lock) override;
   void advance(QueuePairLock& lock) override;
   // What finds no receive is dropped, so nothing waits for one.
   void receives_posted(QueuePairLock& /*lock*/) override {}
-  // The sockets serve several queue pairs: the engine finds the one that is ready.
-  void drive(Occasion /*occasion*/, QueuePairLock& /*lock*/) override {}
+  // Sends what was gathered. The sockets serve several queue pairs: the engine finds the one that
+  // is ready.
+  void drive(Occasion occasion, QueuePairLock& lock) override;
   void retry_attributes_changed(QueuePairLock& /*lock*/) override {}
   [[nodiscard]] bool requests_done(const QueuePairLock& /*lock*/) const override {
     return unsent_.empty();
@@ -75,15 +82,22 @@ class DatagramCarrier final : public Carrier {
 
   [[nodiscard]] iwarp::Status gather(const iwarp::WorkRequest& work);
   void build(const ibv_send_wr& request, Unsent& datagram);
+  [[nodiscard]] bool may_gather() const;
+  void send_gathered(QueuePairLock& lock);
+  void end_deferral();
   [[nodiscard]] bool transmit_some();
+  void flush_all();
   void complete_oldest(iwarp::Status status);
   void complete(const Unsent& datagram, iwarp::Status status);
-  void stop_sending(QueuePairLock& lock);
+  void stop_sending();
   [[nodiscard]] iwarp::Status place(const iwarp::ReceiveRequest& receive, const Datagram& datagram);
   void complete_receive(std::uint64_t wr_id, iwarp::Status status, const Datagram& datagram);
 
   QueuePairParts& parts_;
   std::weak_ptr<DatagramReceiver> receiver_;
+  std::weak_ptr<Pollable> queue_pair_;
+  Gathering gathering_;
+  bool deferred_ = false;  // the engine comes for what was gathered
   std::deque<Unsent> unsent_;
   std::uint32_t uncompleted_ = 0;  // unsignaled datagrams sent since the last completion
   std::vector<iovec> pieces_;

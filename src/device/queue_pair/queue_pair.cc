@@ -118,7 +118,7 @@ std::shared_ptr<QueuePair> QueuePair::create(Context& context, ibv_pd* domain,
   made->place_ = std::move(place);
   made->parts_.receives.set_waiter(made);
   if (made->is_datagram()) {
-    auto carrier = std::make_unique<DatagramCarrier>(made->parts_, made);
+    auto carrier = std::make_unique<DatagramCarrier>(made->parts_, made, made);
     made->datagrams_ = carrier.get();
     made->parts_.carrier.name = "udp";
     made->carrier_ = std::move(carrier);
@@ -418,6 +418,7 @@ void QueuePair::drive_inline(DirectPoll* poll) {
   // locks. There is one for each address and one for groups, so that one call that finds the ready
   // ones is cheaper than asking each.
   if (is_datagram()) {
+    send_gathered(poll);
     context().engine().poll();
     return;
   }
@@ -431,6 +432,14 @@ void QueuePair::drive_inline(DirectPoll* poll) {
     waits = drive_for_poll(lock, poll);
   }
   if (waits) context().engine().poll();
+}
+
+// Of a datagram queue pair. Engine::poll() takes its lock again.
+void QueuePair::send_gathered(DirectPoll* poll) {
+  QueuePairLock lock(mutex_, std::try_to_lock);
+  if (!lock.owns()) return;
+  carrier_->drive(Occasion::polled, lock);
+  settle(lock, poll);
 }
 
 // Returns whether only the engine's poll() brings about the connection, because there is no

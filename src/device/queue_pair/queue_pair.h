@@ -192,6 +192,7 @@ class QueuePair final : public Pollable,
   void publish(QueuePairLock& lock, DirectPoll* poll);
   void drive(Occasion occasion);
   void drive_inline(DirectPoll* poll);
+  void send_gathered(DirectPoll* poll);
   [[nodiscard]] bool drive_for_poll(QueuePairLock& lock, DirectPoll* poll);
 
   // Posting

@@ -169,6 +169,10 @@ int QueuePair::change_state(ibv_qp_state next, QueuePairLock& lock) {
       search_.ready_to_send(lock);
       advance(lock);  // what was posted in SQD
       break;
+    case IBV_QPS_SQD:
+      if (carrier_) carrier_->advance(lock);  // what was posted before, and gathered
+      handle_.qp.state = next;
+      break;
     default:
       handle_.qp.state = next;
       break;
