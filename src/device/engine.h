@@ -172,6 +172,9 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
     last_target_.store(&target, std::memory_order_relaxed);
     target.prefetch();
   }
+  // Starts the progress thread now, for a process that can start none later. Throws
+  // std::system_error where that is refused already.
+  void start();
   // An application thread is about to block on an event, so the progress thread must listen.
   void expect_sleep();
 

@@ -26,6 +26,11 @@ void Engine::start_thread() {
   pthread_setname_np(thread_.native_handle(), "weft-progress");
 }
 
+void Engine::start() {
+  const std::lock_guard lock(mutex_);
+  start_thread();
+}
+
 // What it was doing is in an unknown state, so the process cannot continue; but it prints why it
 // ends.
 void Engine::run() {

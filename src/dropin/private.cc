@@ -41,6 +41,11 @@ WEFT_EXPORT int weft_serve_host(rdma_cm_id* listener, bool serves) {
   return weft::provider::serve_host(listener, serves);
 }
 
+extern "C" void weft_start_thread();
+WEFT_EXPORT void weft_start_thread() {
+  weft::provider::Process::start_thread();
+}
+
 WEFT_EXPORT const weft::provider::Table* weft_program_table() {
   return &table();
 }

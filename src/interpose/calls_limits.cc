@@ -1,4 +1,4 @@
-// Replacements of the functions that limit the memory of the process.
+// Replacements of the functions that limit the memory and the threads of the process.
 //
 // Servers limit their address space and their data to what they need themselves. Streams need
 // memory as well, and the allocator of the C library reserves 64 MiB of address space for each
@@ -12,7 +12,10 @@
 #include <array>
 #include <atomic>
 #include <cstdio>
+#include <exception>
 
+#include "interpose/accept_thread.h"
+#include "interpose/device.h"
 #include "interpose/export.h"
 #include "interpose/next.h"
 
@@ -62,7 +65,18 @@ rlim_t raise_limit(rlim_t limit, rlim_t by, rlim_t most) {
   return limit + by > most ? most : limit + by;
 }
 
+// Servers that have all threads they need forbid themselves to start others (haproxy), which the
+// kernel enforces where they do not run as root. Streams need threads with the first connection.
+void start_threads_before_limit() {
+  try {
+    start_threads();
+  } catch (const std::exception&) {
+    // As without Weft, the limit is what the program wants. Connections will be refused.
+  }
+}
+
 int set_limit(int resource, const rlimit& wanted) {
+  if (resource == RLIMIT_NPROC && !all_accept_queues().empty()) start_threads_before_limit();
   RaisedLimits* const limits = raised_limits(resource);
   rlimit known{};
   if (!limits || wanted.rlim_cur == RLIM_INFINITY || next_getrlimit(resource, &known) != 0) {

@@ -5,11 +5,13 @@
 #include "interpose/descriptor.h"
 #include "interpose/refusal.h"
 #include "provider/table.h"
+#include "stream/stream_thread.h"
 
 extern "C" const weft::provider::Table* weft_provider_table();
 extern "C" void weft_count_refusal(weft::provider::Refusal why);
 extern "C" weft::own_descriptors::Account* weft_keep_own_descriptors(int first);
 extern "C" int weft_serve_host(rdma_cm_id* listener, bool serves);
+extern "C" void weft_start_thread();
 
 namespace weft::provider {
 
@@ -28,6 +30,11 @@ void count_refusal(Refusal why) {
 
 void serve_host(const stream::Listener& listener, bool serves) {
   (void)weft_serve_host(listener.id().raw(), serves);
+}
+
+void start_threads() {
+  (void)weft::stream::detail::StreamThread::instance();
+  weft_start_thread();
 }
 
 namespace {

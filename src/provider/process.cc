@@ -178,6 +178,10 @@ device::Engine* Process::engine() {
   return process ? process->engine_.load() : nullptr;
 }
 
+void Process::start_thread() {
+  if (device::Device* const made = current().device()) made->engine().start();
+}
+
 // Before the device is made, what it will be. A wrong variable is reported when it is made. In a
 // simulation every wait drives the devices.
 bool Process::is_manual() {

@@ -44,6 +44,8 @@ class Process {
   // has made no device.
   static void publish_counters();
 
+  // Makes the device and starts its thread: Engine::start(). Does nothing if there can be none.
+  static void start_thread();
   // The trace of the device; null if this process has none.
   [[nodiscard]] static device::TraceFile* trace();
 

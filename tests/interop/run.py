@@ -76,8 +76,9 @@ import ucx  # noqa: F401
 import vanished_host  # noqa: F401
 import verbs_utils  # noqa: F401
 
-# It captures cases of the modules above.
+# They run cases of the modules above.
 import clean_captures  # noqa: F401
+import sandboxed_suite  # noqa: F401
 
 SKIP_STATUS = 77
 

@@ -1,0 +1,128 @@
+"""The suite of other people's programs in each sandbox: one long test for each of them, which runs
+all cases of the programs and says for each why it was left out, if it was."""
+
+import os
+import re
+import shutil
+import time
+import traceback
+
+import cases
+import harness
+import sandboxes
+
+_TIMEOUT_S = 3600
+
+
+class _Stage(harness.Stage):
+    """Runs all sides in the place, and counts them. Its files may be written by any user."""
+
+    def __init__(self, place):
+        super().__init__()
+        self.place, self.inside = place, 0
+
+    def start(self, name, program, *arguments, place=None, **options):
+        if place is None:
+            self.inside += 1
+            if hasattr(self.place, "need_open"):
+                self.place.need_open(shutil.which(program) or program)
+        return super().start(name, program, *arguments, place=place, **options)
+
+    def scratch(self, name):
+        path = super().scratch(name)
+        harness.open_to_all(path)
+        return path
+
+
+def _suite():
+    """The cases of programs of Debian's packages that choose no sandbox themselves. Those that kill
+    programs again and again take minutes, and say nothing of the place."""
+    return [case for case in cases.CASES.values()
+            if case.package and not case.long and not case.sources
+            and not re.search(r"\.(sandbox|killed)_", case.name)]
+
+
+def _run(case, place):
+    """Returns "passed", "skipped" or "failed", and why."""
+    stage = _Stage(place)
+    try:
+        with stage:
+            case.run(stage)
+    except harness.Skip as reason:
+        return "skipped", str(reason)
+    except harness.Failure as failure:
+        return "failed", str(failure)
+    except Exception:  # pylint: disable=broad-except
+        return "failed", traceback.format_exc()
+    if not stage.inside:
+        return "skipped", "its programs run in places of their own"
+    return "passed", ""
+
+
+def _left_out(name, forbidden):
+    return next((reason for pattern, reason in forbidden.items()
+                 if re.fullmatch(pattern, name)), None)
+
+
+def _all_in(kind, forbidden):
+    def run(stage):
+        place, found = kind(), {"passed": [], "skipped": [], "failed": []}
+        try:
+            for case in _suite():
+                start, reason = time.monotonic(), _left_out(case.name, forbidden)
+                result, why = ("skipped", reason) if reason else _run(case, place)
+                found[result].append(case.name)
+                print(f"{case.name}: {result} in {time.monotonic() - start:.1f} s"
+                      + (f": {why}" if why else ""), flush=True)
+        finally:
+            if hasattr(place, "close"):
+                place.close()
+        stage.note = ", ".join(f"{len(names)} {result}" for result, names in found.items() if names)
+        print(stage.note)
+        harness.need(found["passed"] and not found["failed"],
+                     f"{stage.note}: {' '.join(found['failed'])}")
+
+    return run
+
+
+def _xrc_of_perftest(place):
+    """Files in /tmp with fixed names, which belong to whoever ran the program first."""
+    return {r"ib_\w+\.raw_xrc.*": f"perftest writes files in /tmp, {place}"}
+
+
+# Interpreters, servers and libraries.
+_WITH_OTHER_CALLS = "|".join((
+    "asyncio", "bash", "ceph", "dovecot", "dtest", "erlang", "etcd", "fi_info", "fi_pingpong",
+    "haproxy", "httpd", "inetd", "iperf3", "java", "libfabric", "mariadb", "memcached", "mpich",
+    "nginx", "node", "openmpi", "openssh", "openshmem", "postgresql", "pyverbs", "redis", "rsync",
+    "qperf", "socat", "tgt", "ucx_perftest", "varnish"))
+
+# What a place itself forbids, by cases, with the reason.
+_FORBIDDEN = {
+    "user": {r"(ceph|fio|mariadb|openssh|postgresql|rsync)\..*":
+             "its files belong to the user of the tests",
+             r"(dovecot|inetd|tgt)\..*": "the program changes users, or is managed by root",
+             **(_xrc_of_perftest("which belong to another user")
+                if os.path.exists("/tmp/xrc_domain_server") else {})},
+    "seccomp": {rf"({_WITH_OTHER_CALLS})\..*|nc\.file":
+                "the program makes system calls of its own that Weft does not need"},
+    "read_only": {
+        r"nginx\..*|nc\.file|iperf3\..*|redis\.benchmark": "the program writes files",
+        r"memcached\.values": "it needs a user namespace of its own, which nothing below another "
+                              "root may make",
+        **_xrc_of_perftest("which is read-only")},
+}
+
+for _name, _kind in sandboxes.PLACES.items():
+    cases.add(f"sandbox.suite_{_name}", _all_in(_kind, _FORBIDDEN.get(_name, {})),
+              timeout_s=_TIMEOUT_S, long=True)
+
+
+@cases.case("sandbox.haproxy")
+def haproxy(_stage):
+    """haproxy allows itself no other threads (RLIMIT_NPROC), which the kernel enforces where it
+    does not run as root. Streams have theirs by then."""
+    result, why = _run(cases.CASES["haproxy.http"], sandboxes.OrdinaryUser())
+    if result == "skipped":
+        raise harness.Skip(why)
+    harness.need(result == "passed", why)
