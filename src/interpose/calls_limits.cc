@@ -65,18 +65,21 @@ rlim_t raise_limit(rlim_t limit, rlim_t by, rlim_t most) {
   return limit + by > most ? most : limit + by;
 }
 
-// Servers that have all threads they need forbid themselves to start others (haproxy), which the
-// kernel enforces where they do not run as root. Streams need threads with the first connection.
-void start_threads_before_limit() {
+// Streams start their threads with the first listener and the first connection. After this limit
+// the kernel may refuse that, unless the program runs as root. A shell sets it too, for others. So
+// the threads start now in a program that listens (haproxy), or that allows itself no other thread.
+void start_threads_before(const rlimit& of_processes) {
+  if (of_processes.rlim_cur > 1 && all_accept_queues().empty()) return;
   try {
+    (void)AcceptThread::instance();
     start_threads();
   } catch (const std::exception&) {
-    // As without Weft, the limit is what the program wants. Connections will be refused.
+    // The program gets its limit all the same.
   }
 }
 
 int set_limit(int resource, const rlimit& wanted) {
-  if (resource == RLIMIT_NPROC && !all_accept_queues().empty()) start_threads_before_limit();
+  if (resource == RLIMIT_NPROC) start_threads_before(wanted);
   RaisedLimits* const limits = raised_limits(resource);
   rlimit known{};
   if (!limits || wanted.rlim_cur == RLIM_INFINITY || next_getrlimit(resource, &known) != 0) {

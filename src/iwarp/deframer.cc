@@ -10,9 +10,9 @@
 namespace weft::iwarp {
 namespace {
 
-// What is read of the FPDU behind a large one, if that may be large as well: its header, what comes
-// between two large messages (the end of the first, control words), or else a payload's beginning
-// that costs less to copy than a system call.
+// So much is read behind a large FPDU. It takes in what often comes between two large ones: the
+// short end of a message, control words, and the next header. If payload of the next large FPDU
+// comes with it, that is copied, which takes less time than another system call.
 constexpr std::size_t next_bytes = 1024;
 
 // Of a tagged segment without payload.

@@ -150,11 +150,6 @@ def shed_privileges():
              "root cannot give up its capabilities")
 
 
-def open_to_all(path):
-    """The folder of a test's file may be written by whoever runs a program of the test."""
-    os.chmod(os.path.dirname(path), 0o777)
-
-
 def first_line_of(path):
     """Of a file of /proc; "?" where the kernel or the end of the process does not allow to read."""
     try:

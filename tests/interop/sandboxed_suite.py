@@ -30,7 +30,7 @@ class _Stage(harness.Stage):
 
     def scratch(self, name):
         path = super().scratch(name)
-        harness.open_to_all(path)
+        os.chmod(os.path.dirname(path), 0o777)
         return path
 
 
@@ -85,32 +85,29 @@ def _all_in(kind, forbidden):
     return run
 
 
-def _xrc_of_perftest(place):
-    """Files in /tmp with fixed names, which belong to whoever ran the program first."""
-    return {r"ib_\w+\.raw_xrc.*": f"perftest writes files in /tmp, {place}"}
-
+# These have fixed names.
+_XRC = r"ib_\w+\.raw_xrc.*"
 
 # Interpreters, servers and libraries.
 _WITH_OTHER_CALLS = "|".join((
     "asyncio", "bash", "ceph", "dovecot", "dtest", "erlang", "etcd", "fi_info", "fi_pingpong",
     "haproxy", "httpd", "inetd", "iperf3", "java", "libfabric", "mariadb", "memcached", "mpich",
-    "nginx", "node", "openmpi", "openssh", "openshmem", "postgresql", "pyverbs", "redis", "rsync",
-    "qperf", "socat", "tgt", "ucx_perftest", "varnish"))
+    "nginx", "node", "openmpi", "openssh", "openshmem", "postgresql", "pyverbs", "qperf",
+    "redis", "rsync", "socat", "tgt", "ucx_perftest", "varnish"))
 
 # What a place itself forbids, by cases, with the reason.
 _FORBIDDEN = {
     "user": {r"(ceph|fio|mariadb|openssh|postgresql|rsync)\..*":
              "its files belong to the user of the tests",
              r"(dovecot|inetd|tgt)\..*": "the program changes users, or is managed by root",
-             **(_xrc_of_perftest("which belong to another user")
-                if os.path.exists("/tmp/xrc_domain_server") else {})},
+             _XRC: "perftest writes files in /tmp, which no other user could open afterwards"},
     "seccomp": {rf"({_WITH_OTHER_CALLS})\..*|nc\.file":
                 "the program makes system calls of its own that Weft does not need"},
     "read_only": {
         r"nginx\..*|nc\.file|iperf3\..*|redis\.benchmark": "the program writes files",
         r"memcached\.values": "it needs a user namespace of its own, which nothing below another "
                               "root may make",
-        **_xrc_of_perftest("which is read-only")},
+        _XRC: "perftest writes files in /tmp"},
 }
 
 for _name, _kind in sandboxes.PLACES.items():
@@ -118,11 +115,59 @@ for _name, _kind in sandboxes.PLACES.items():
               timeout_s=_TIMEOUT_S, long=True)
 
 
+# --- Programs that allow themselves no other threads (RLIMIT_NPROC) -------------------------------
+#
+# The kernel enforces that where they do not run as root. Streams have their threads by then.
+
 @cases.case("sandbox.haproxy")
 def haproxy(_stage):
-    """haproxy allows itself no other threads (RLIMIT_NPROC), which the kernel enforces where it
-    does not run as root. Streams have theirs by then."""
     result, why = _run(cases.CASES["haproxy.http"], sandboxes.OrdinaryUser())
     if result == "skipped":
         raise harness.Skip(why)
     harness.need(result == "passed", why)
+
+
+_SERVER = """
+import resource, socket, sys
+def forbid_threads():
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+if sys.argv[2] == "first":
+    forbid_threads()
+with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as server:
+    if sys.argv[2] == "later":
+        forbid_threads()
+    for _ in range(3):
+        connection, _ = server.accept()
+        connection.sendall(b"answer to " + connection.recv(100))
+        connection.close()
+"""
+_CLIENT = """
+import resource, socket, sys
+resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+for i in range(3):
+    with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as server:
+        server.sendall(b"%d" % i)
+        print(server.recv(100).decode())
+"""
+
+
+def _forbids_threads(when):
+    def run(stage):
+        python = shutil.which("python3", path="/usr/bin")  # one that another user may read
+        if not python:
+            raise harness.Skip("there is no /usr/bin/python3")
+        stage.place, port = sandboxes.OrdinaryUser(), harness.free_port()
+        options = ("--sockets=always",)
+        server = stage.start("server", python, "-c", _SERVER, port, when, options=options)
+        server.await_listening(port)
+        client = stage.start("client", python, "-c", _CLIENT, port, options=options)
+        client.finish()
+        server.finish()
+        harness.need(all(f"answer to {i}" in client.lines for i in range(3)),
+                     f"the client says {client.lines}")
+
+    return run
+
+
+for _when in ("first", "later"):
+    cases.add(f"sandbox.forbids_threads_{_when}", _forbids_threads(_when))

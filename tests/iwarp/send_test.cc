@@ -276,7 +276,8 @@ TEST(Send, IsCopiedWhereTheKernelWouldBeSlow) {
       return found;
     };
     EXPECT_EQ(pieces_of_one(), pieces);
-    // Behind another message nobody knows where the kernel's copy begins.
+    // The first message is still under way, so where the kernel's copy begins is unknown, and the
+    // payload is sent from where it lies.
     EXPECT_EQ(pieces_of_one(), in_place);
   }
 }

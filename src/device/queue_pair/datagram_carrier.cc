@@ -83,9 +83,9 @@ int DatagramCarrier::post(const SendRequest& request, QueuePairLock& lock) {
   unsent_.push_back({.wr_id = request.work.wr_id, .signaled = request.work.signaled});
   Unsent& added = unsent_.back();
   const bool stopped = parts_.qp.state == IBV_QPS_ERR || parts_.qp.state == IBV_QPS_SQE;
-  added.status = stopped ? Status::flushed : gather(request.work);
+  added.status = stopped ? Status::flushed : collect_pieces(request.work);
   if (added.status == Status::success) build(*request.verbs, added);
-  // Most polls find a completion in the queue and come no further.
+  // The carrier does not see polls that find a completion in the queue.
   gathering_.look(parts_.completions.send_slots().taken());
   gathering_.add(added.packet.size());
   if (unsent_.size() % most_datagrams_of_a_call == 0) advance(lock);
@@ -93,10 +93,7 @@ int DatagramCarrier::post(const SendRequest& request, QueuePairLock& lock) {
 }
 
 void DatagramCarrier::posted(QueuePairLock& lock) {
-  if (gathering_.may_wait() && may_gather()) {
-    if (!deferred_) deferred_ = parts_.context.engine().defer(queue_pair_, false);
-    if (deferred_) return;
-  }
+  if (gathering_.may_wait() && may_gather() && deferral_.begin()) return;
   advance(lock);
   gathering_.left();
 }
@@ -110,11 +107,8 @@ void DatagramCarrier::drive(Occasion occasion, QueuePairLock& lock) {
   if (occasion == Occasion::polled) {
     gathering_.polled();
     send_gathered(lock);
-  } else if (occasion == Occasion::deferred && deferred_) {
-    // The program may have sent them meanwhile, with its own next call.
-    const Engine& engine = parts_.context.engine();
-    const bool by_program = engine.mode() == ProgressMode::manual || engine.application_waits();
-    if (gathering_.waits() && !by_program) gathering_.missed();
+  } else if (occasion == Occasion::deferred && gathering_.waits()) {
+    if (!deferral_.is_for_program()) gathering_.missed();
     advance(lock);
   }
 }
@@ -123,12 +117,8 @@ void DatagramCarrier::send_gathered(QueuePairLock& lock) {
   if (gathering_.waits()) advance(lock);
 }
 
-void DatagramCarrier::end_deferral() {
-  if (std::exchange(deferred_, false)) parts_.context.engine().deferral_done();
-}
-
-// Collects the pieces of the message in pieces_.
-Status DatagramCarrier::gather(const iwarp::WorkRequest& work) {
+// Into pieces_, of the message.
+Status DatagramCarrier::collect_pieces(const iwarp::WorkRequest& work) {
   pieces_.clear();
   const std::uint64_t bytes = iwarp::total_bytes(work.slices);
   // A message of UD is one packet; InfiniBand completes a longer one with LOC_LEN_ERR.
@@ -175,7 +165,7 @@ void DatagramCarrier::build(const ibv_send_wr& request, Unsent& datagram) {
 // A request that failed while it was built stops the queue only when its turn comes: the datagrams
 // before it are sent.
 void DatagramCarrier::advance(QueuePairLock& /*lock*/) {
-  end_deferral();
+  deferral_.end();
   gathering_.sent();
   while (!unsent_.empty() && parts_.qp.state != IBV_QPS_SQD) {
     const Status status = unsent_.front().status;

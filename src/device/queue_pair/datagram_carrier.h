@@ -13,8 +13,8 @@
 #include "device/completion/completion_queue.h"
 #include "device/datagram/datagram_packet.h"
 #include "device/datagram/datagrams.h"
-#include "device/engine.h"
 #include "device/queue_pair/carrier.h"
+#include "device/queue_pair/deferral.h"
 #include "device/queue_pair/gathering.h"
 #include "device/queue_pair/queue_pair_parts.h"
 
@@ -27,7 +27,9 @@ class DatagramCarrier final : public Carrier {
   // due. Both are the queue pair itself.
   DatagramCarrier(QueuePairParts& parts, std::weak_ptr<DatagramReceiver> receiver,
                   std::weak_ptr<Pollable> queue_pair)
-      : parts_(parts), receiver_(std::move(receiver)), queue_pair_(std::move(queue_pair)) {}
+      : parts_(parts),
+        receiver_(std::move(receiver)),
+        deferral_(parts.context.engine(), std::move(queue_pair)) {}
 
   // A packet has arrived for the queue pair. False where it could not be placed, so that the queue
   // pair must fail.
@@ -80,11 +82,10 @@ class DatagramCarrier final : public Carrier {
     std::vector<std::byte> packet{};
   };
 
-  [[nodiscard]] iwarp::Status gather(const iwarp::WorkRequest& work);
+  [[nodiscard]] iwarp::Status collect_pieces(const iwarp::WorkRequest& work);
   void build(const ibv_send_wr& request, Unsent& datagram);
   [[nodiscard]] bool may_gather() const;
   void send_gathered(QueuePairLock& lock);
-  void end_deferral();
   [[nodiscard]] bool transmit_some();
   void flush_all();
   void complete_oldest(iwarp::Status status);
@@ -95,9 +96,8 @@ class DatagramCarrier final : public Carrier {
 
   QueuePairParts& parts_;
   std::weak_ptr<DatagramReceiver> receiver_;
-  std::weak_ptr<Pollable> queue_pair_;
   Gathering gathering_;
-  bool deferred_ = false;  // the engine comes for what was gathered
+  Deferral deferral_;  // of what was gathered
   std::deque<Unsent> unsent_;
   std::uint32_t uncompleted_ = 0;  // unsignaled datagrams sent since the last completion
   std::vector<iovec> pieces_;

@@ -170,7 +170,7 @@ int QueuePair::change_state(ibv_qp_state next, QueuePairLock& lock) {
       advance(lock);  // what was posted in SQD
       break;
     case IBV_QPS_SQD:
-      if (carrier_) carrier_->advance(lock);  // what was posted before, and gathered
+      if (carrier_) carrier_->advance(lock);  // what was posted before, and waits for others
       handle_.qp.state = next;
       break;
     default:

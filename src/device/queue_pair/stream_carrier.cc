@@ -40,6 +40,7 @@ StreamCarrier::StreamCarrier(QueuePairParts& parts, Driver driver, StreamSocket 
       connection_(complete(parameters), static_cast<iwarp::Host&>(*this)),
       confirmed_(parameters.initiator),
       base_position_(socket_.written_bytes()),
+      deferral_(driver_.engine, driver_.queue_pair),
       // Only a peer of rdma_cm that asked for no ready-to-receive message is watched.
       initiator_(!paired && !parameters.initiator && parameters.rtr == iwarp::RtrKind::none) {
   // A failure of an earlier connection of the queue pair does not count for this one.
@@ -133,7 +134,7 @@ void StreamCarrier::drive(Occasion occasion, QueuePairLock& lock) {
       return;  // the next poll reads the socket
     case Occasion::deferred:
       // The application may have sent them meanwhile, with its own next call.
-      if (!deferred_) return;
+      if (!deferral_.under_way()) return;
       note_late_gathering();
       return StreamCarrier::drive(Occasion::ready, lock);
     case Occasion::deadline:
@@ -318,7 +319,7 @@ void StreamCarrier::look_for_peer() {
 
 void StreamCarrier::send_available(bool keep_end) {
   // What was deferred leaves with whatever else is due.
-  end_deferral();
+  deferral_.end();
   gathering_.sent();
   if (keep_end && !writing_) keep_segments_whole(true);
   while (true) {
@@ -445,7 +446,7 @@ void StreamCarrier::flush(QueuePairLock& /*lock*/) {
 
 // Hands the socket over to Linger, with whatever it did not take yet.
 void StreamCarrier::stop(QueuePairLock& /*lock*/) {
-  end_deferral();
+  deferral_.end();
   add_counters(parts_.completions.counters());
   credit_wait_ = {};
   note_room(false);
@@ -468,7 +469,7 @@ void StreamCarrier::stop(QueuePairLock& /*lock*/) {
 
 // The socket stays open and quiet: LocalCarrier closes it when both ends have left TCP.
 StreamSocket StreamCarrier::release_socket(QueuePairLock& /*lock*/) {
-  end_deferral();
+  deferral_.end();
   if (token_ != 0) driver_.engine.unwatch(token_);
   token_ = 0;
   return std::move(socket_);

@@ -11,6 +11,7 @@
 #include "device/connect/stream_socket.h"
 #include "device/engine.h"
 #include "device/queue_pair/carrier.h"
+#include "device/queue_pair/deferral.h"
 #include "device/queue_pair/gathering.h"
 #include "device/queue_pair/queue_pair_parts.h"
 #include "device/queue_pair/silent_initiator.h"
@@ -159,7 +160,6 @@ class StreamCarrier : public Carrier, private iwarp::Host {
   [[nodiscard]] bool may_gather(const QueuePairLock& lock);
   void send_posted(bool keep_end);
   void note_late_gathering();
-  void end_deferral();
 
   QueuePairParts& parts_;
   Driver driver_;
@@ -173,7 +173,7 @@ class StreamCarrier : public Carrier, private iwarp::Host {
   std::uint64_t token_ = 0;      // with the engine; 0: not registered
   bool held_ = false;            // see hold_requests()
   bool writing_ = false;         // EPOLLOUT is asked for
-  bool deferred_ = false;        // with the engine: see defer_proofs() and posted()
+  Deferral deferral_;            // see defer_proofs() and posted()
   Gathering gathering_;
   std::uint64_t alarm_ns_ = iwarp::Connection::never_ns;  // drive() comes then
   // The next look at whether the peer's host is still there, while requests wait for it.

@@ -1,16 +1,11 @@
 // What a connection over TCP sends later, together with other work: requests of several posts, and
 // answers to proofs.
-#include <utility>
-
 #include "device/queue_pair/stream_carrier.h"
 
 namespace weft::device {
 
 void StreamCarrier::posted(QueuePairLock& lock) {
-  if (gathering_.may_wait() && may_gather(lock)) {
-    if (!deferred_) deferred_ = driver_.engine.defer(driver_.queue_pair, false);
-    if (deferred_) return;
-  }
+  if (gathering_.may_wait() && may_gather(lock) && deferral_.begin()) return;
   // Bulk leaves now, but in whole segments.
   if (gathering_.end_may_wait() && may_gather(lock)) {
     send_posted(true);
@@ -33,11 +28,10 @@ bool StreamCarrier::may_gather(const QueuePairLock& lock) {
 // knows that everything has arrived. A program that goes on is done with them before its first tick
 // ends, and the thread would only come between.
 bool StreamCarrier::defer_proofs(bool waiting, const QueuePairLock& lock) {
-  if (deferred_ && !driver_.engine.application_waits()) return false;
+  if (deferral_.under_way() && !driver_.engine.application_waits()) return false;
   if (connection_.ended() || !parts_.waiting.empty()) return false;
   if (!connection_.only_proofs_due() && !may_defer_probe(lock)) return false;
-  if (!deferred_) deferred_ = driver_.engine.defer(driver_.queue_pair, waiting, 2);
-  return deferred_;
+  return deferral_.begin(waiting, 2);
 }
 
 // So may the read that asks the peer for proofs, where the program finds completions: it then
@@ -47,15 +41,9 @@ bool StreamCarrier::may_defer_probe(const QueuePairLock& lock) {
   return !parts_.completions.empty() && connection_.only_probe_due() && may_gather(lock);
 }
 
-void StreamCarrier::end_deferral() {
-  if (std::exchange(deferred_, false)) driver_.engine.deferral_done();
-}
-
 // Requests that were gathered leave with the program's own calls, if it polls or waits.
 void StreamCarrier::note_late_gathering() {
-  const Engine& engine = driver_.engine;
-  const bool by_program = engine.mode() == ProgressMode::manual || engine.application_waits();
-  if (gathering_.waits() && !by_program) gathering_.missed();
+  if (gathering_.waits() && !deferral_.is_for_program()) gathering_.missed();
 }
 
 }  // namespace weft::device
