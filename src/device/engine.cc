@@ -484,6 +484,9 @@ bool Engine::defer(const std::weak_ptr<Pollable>& target, bool waiting, std::uin
 
 bool Engine::try_to_defer(const std::weak_ptr<Pollable>& target, bool waiting,
                           std::uint32_t ticks) {
+  // Its calls cost nothing, and its time passes without calls of the program.
+  if (simulation_) [[unlikely]]
+    return false;
   const std::lock_guard lock(deferred_mutex_);
   // Often one queue pair defers again and again, and is named already.
   const auto named = [&] {

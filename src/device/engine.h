@@ -181,9 +181,10 @@ class Engine final : private WaitLoop, private SimulatedKernel::Watcher {
   // Defers work to the caller's next call, where it costs no extra system call. Returns true only
   // if another thread is certain to call on_deferred() in time: the progress thread, or the next
   // thread that waits; without a progress thread, the program with its next call. On false the
-  // caller does the work now. `waiting`: the caller is in on_ready_in_wait(). `ticks`: how many
-  // ticks of the progress thread may end before it comes. With one that may be right away; with two
-  // it is a whole tick at least, so a program that goes on in time is never interrupted for it.
+  // caller does the work now, as always in a simulation. `waiting`: the caller is in
+  // on_ready_in_wait(). `ticks`: how many ticks of the progress thread may end before it comes.
+  // With one that may be right away; with two it is a whole tick at least, so a program that goes
+  // on in time is never interrupted for it.
   bool defer(const std::weak_ptr<Pollable>& target, bool waiting, std::uint32_t ticks = 1);
   // Much has come in, so more is likely to follow sooner than a thread wakes up: the progress
   // thread looks a little longer before it sleeps. To be called from on_ready().
