@@ -61,6 +61,7 @@ struct DeviceOptions {
   Progress progress = Progress::automatic;      // WEFT_PROGRESS
   SameHost same_host = SameHost::automatic;     // WEFT_SAME_HOST
   Ptracer ptracer = Ptracer::peer;              // WEFT_PTRACER
+  bool own_memory = true;                       // WEFT_OWN_MEMORY
   bool crc = true;                              // WEFT_CRC
   bool strict_crc = true;                       // WEFT_CRC_STRICT
   bool acknowledge = true;                      // WEFT_ACK

@@ -36,11 +36,31 @@ enum class SameHost : std::uint8_t {
   staged,     // as automatic, but as if the kernel let no process reach the memory of another one
 };
 
+// How ends of connections in one process access each other's memory.
+enum class OwnMemory : std::uint8_t {
+  directly,  // by loads and stores
+  shared,    // as ends in two processes do: directly only where both map it
+  unseen,    // by the kernel alone: debug registers, which weft run --check has, notice nothing
+};
+
+// `directly`: as WEFT_OWN_MEMORY says. `checks`: WEFT_CHECK is on, so that a store of a peer in
+// this process would be one of the program.
+[[nodiscard]] constexpr OwnMemory own_memory(bool directly, bool checks) {
+  if (checks) return OwnMemory::unseen;
+  return directly ? OwnMemory::directly : OwnMemory::shared;
+}
+
 // Which processes a process lets reach its memory, where Yama asks for that (local/ptracer.h).
 enum class PtracerMode : std::uint8_t {
   peer,  // the first peer that is connected within the host
   any,   // all processes of the user
   off,   // as the program has it
+};
+
+// How ends of connections within the host reach each other's memory.
+struct MemoryReach {
+  PtracerMode ptracer = PtracerMode::peer;
+  OwnMemory own = OwnMemory::directly;
 };
 
 // Which allocations of the program are made where processes of this host can map them, if `weft
@@ -89,7 +109,7 @@ struct Settings {
   std::string stats_path;    // file for counters; empty: none
   std::string trace_path;    // file for the spans of requests; empty: none
   SameHost same_host = SameHost::automatic;
-  PtracerMode ptracer = PtracerMode::peer;
+  MemoryReach reach;
   SharedHeapSettings shared_heap;
   bool verbose = false;           // print how each connection moves its data
   bool other_users = false;       // accept pairings from processes of other users of this host

@@ -90,7 +90,7 @@ bool read_same_host(std::string_view value, Settings& settings) {
 
 bool read_ptracer(std::string_view value, Settings& settings) {
   using enum device::PtracerMode;
-  return read_choice(value, settings.ptracer, {{"peer", peer}, {"any", any}, {"off", off}});
+  return read_choice(value, settings.reach.ptracer, {{"peer", peer}, {"any", any}, {"off", off}});
 }
 
 bool read_shared_heap(std::string_view value, Settings& settings) {
@@ -150,6 +150,20 @@ std::string explain_adapter(std::string_view value) {
   return faults::parse_adapter(value).error();
 }
 
+bool read_check(std::string_view value, Settings& settings) {
+  const bool on = value == "1" || value == "fatal";
+  settings.reach.own = device::own_memory(settings.reach.own != device::OwnMemory::shared, on);
+  return on || value == "0";
+}
+
+bool read_own_memory(std::string_view value, Settings& settings) {
+  bool directly = true;
+  if (!read_switch(value, directly)) return false;
+  settings.reach.own =
+      device::own_memory(directly, settings.reach.own == device::OwnMemory::unseen);
+  return true;
+}
+
 bool read_limits(std::string_view value, Settings& settings) {
   return read_peer_limits(value, settings).empty();
 }
@@ -201,9 +215,7 @@ constexpr std::array table{
              "1: reports on stderr where a program breaks the rules of verbs; `weft help check` "
              "lists them. fatal: ends the program at the first report. For programs that run on "
              "the drop-in libraries.",
-             [](std::string_view value, Settings&) {
-               return value == "0" || value == "1" || value == "fatal";
-             }},
+             read_check},
     Variable{"WEFT_CHECK_REPORT", "none", "the path of a file",
              "With WEFT_CHECK: writes the reports to this file as well, as JSON. A second process "
              "at the same time writes FILE.PID.",
@@ -253,6 +265,10 @@ constexpr std::array table{
         [](std::string_view value, Settings& settings) {
           return read_switch(value, settings.other_users);
         }},
+    Variable{"WEFT_OWN_MEMORY", "1", on_or_off,
+             "1: two queue pairs of one process that are connected copy from the memory of one to "
+             "that of the other. 0: they copy as those of two processes do, for measurements.",
+             read_own_memory},
     Variable{
         "WEFT_PERSONALITY", "roce", "roce, iwarp or ib",
         "What the device looks like. roce: an InfiniBand adapter on Ethernet, connected by "

@@ -270,7 +270,9 @@ WrongOption to_settings(const DeviceOptions& options, device::Settings& settings
   settings.personality = to_device(options.personality);
   settings.progress.mode = to_device(options.progress);
   settings.same_host = to_device(options.same_host);
-  settings.ptracer = to_device(options.ptracer);
+  const bool checks = !options.check.empty() && options.check != "0";
+  settings.reach.own = device::own_memory(options.own_memory, checks);
+  settings.reach.ptracer = to_device(options.ptracer);
   settings.crc = options.crc;
   settings.strict_crc = options.strict_crc;
   settings.acknowledge = options.acknowledge;
@@ -314,8 +316,10 @@ std::string read_environment(DeviceOptions& options) {
   options.same_host =
       from_device(settings.same_host, {Options::SameHost::automatic, Options::SameHost::off,
                                        Options::SameHost::required, Options::SameHost::staged});
-  options.ptracer = from_device(
-      settings.ptracer, {Options::Ptracer::peer, Options::Ptracer::any, Options::Ptracer::off});
+  options.own_memory = settings.reach.own != device::OwnMemory::shared;
+  options.ptracer =
+      from_device(settings.reach.ptracer,
+                  {Options::Ptracer::peer, Options::Ptracer::any, Options::Ptracer::off});
   options.crc = settings.crc;
   options.strict_crc = settings.strict_crc;
   options.acknowledge = settings.acknowledge;

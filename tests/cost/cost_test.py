@@ -57,8 +57,10 @@ def skip(reason):
 def run(same_host, *command):
     environment = {name: value for name, value in os.environ.items()
                    if not name.startswith("WEFT_")}
+    # Both ends are in one process, and stand for two.
     environment |= {"WEFT_QUIET": "1", "WEFT_ADDR": "127.0.0.1", "WEFT_PROGRESS": "manual",
-                    "WEFT_SAME_HOST": same_host, "GLIBC_TUNABLES": SAME_COPIES}
+                    "WEFT_SAME_HOST": same_host, "WEFT_OWN_MEMORY": "0",
+                    "GLIBC_TUNABLES": SAME_COPIES}
     done = subprocess.run([str(word) for word in command], text=True, env=environment,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, timeout=280)
     if done.returncode != 0:

@@ -148,8 +148,13 @@ std::optional<ibv_wc> End::look() {
 
 namespace {
 
+std::string_view carrier_of_run() {
+  const char* value = std::getenv("WEFT_TEST_CARRIER");
+  return value ? value : "";
+}
+
 std::unique_ptr<Device> make_device(Settings settings) {
-  if (settings.same_host != SameHost::staged) settings.same_host = same_host_of_run();
+  if (settings.same_host != SameHost::staged) set_carrier(settings);
   auto made = Device::create(settings);
   if (!made) throw std::runtime_error(made.error());
   return std::move(*made);
@@ -158,13 +163,17 @@ std::unique_ptr<Device> make_device(Settings settings) {
 }  // namespace
 
 SameHost same_host_of_run() {
-  const char* value = std::getenv("WEFT_TEST_CARRIER");
-  const std::string_view carrier = value ? value : "";
-  if (carrier == "local") return SameHost::automatic;
+  const std::string_view carrier = carrier_of_run();
+  if (carrier == "local" || carrier == "within") return SameHost::automatic;
   if (carrier != "staged") return SameHost::off;
   // The threads that this one starts inherit the filter.
   static const bool refused = test::refuse({SYS_process_vm_readv, SYS_process_vm_writev}, EPERM);
   return refused ? SameHost::automatic : SameHost::staged;
+}
+
+void set_carrier(Settings& settings) {
+  settings.same_host = same_host_of_run();
+  settings.reach.own = carrier_of_run() == "within" ? OwnMemory::directly : OwnMemory::shared;
 }
 
 bool carrier_is_local() {

@@ -102,9 +102,13 @@ struct PairOptions {
 };
 
 // What the tests of this run are about, by the environment variable WEFT_TEST_CARRIER: connections
-// over TCP, or with "local" those within one host, which leave TCP. With "staged" as well, and the
-// kernel refuses this process process_vm_readv(2) and process_vm_writev(2) from the first call on.
+// over TCP, or with "local" those within one host, which leave TCP. Both ends are in one process
+// here, but copy as two processes do; with "within" they copy as ends in one process. With "staged"
+// the kernel refuses this process process_vm_readv(2) and process_vm_writev(2) from the first call
+// on.
 [[nodiscard]] SameHost same_host_of_run();
+// Sets what follows from it.
+void set_carrier(Settings& settings);
 [[nodiscard]] bool carrier_is_local();
 
 // For tests about TCP itself.

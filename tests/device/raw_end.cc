@@ -11,7 +11,7 @@ std::unique_ptr<Device> make_device(Personality personality, const std::string& 
   settings.personality = personality;
   settings.address = address;
   settings.min_retry_time_ns = 100'000'000;
-  settings.same_host = same_host_of_run();
+  set_carrier(settings);
   auto made = Device::create(settings);
   if (!made) throw std::runtime_error(made.error());
   return std::move(*made);

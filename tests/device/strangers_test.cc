@@ -103,7 +103,7 @@ class Strangers : public ::testing::Test {
     settings.address = "127.0.0.1";
     settings.strangers.first_byte_ns = hour_ns;
     settings.strangers.handshake_ns = hour_ns;
-    settings.same_host = same_host_of_run();
+    set_carrier(settings);
     return settings;
   }
 

@@ -62,6 +62,31 @@ TEST(Environment, RightValuesAreSet) {
   EXPECT_EQ(settings.progress.mode, device::ProgressMode::thread);
 }
 
+// As the device gets it, from the environment alone and by way of the options of a program.
+device::OwnMemory own_memory_with(const char* directly, const char* checks) {
+  setenv("WEFT_OWN_MEMORY", directly, 1);
+  setenv("WEFT_CHECK", checks, 1);
+  device::Settings settings;
+  EXPECT_THAT(read_environment(settings), IsEmpty());
+  DeviceOptions options;
+  EXPECT_THAT(read_environment(options), IsEmpty());
+  unsetenv("WEFT_OWN_MEMORY");
+  unsetenv("WEFT_CHECK");
+  device::Settings again;
+  EXPECT_TRUE(to_settings(options, again).sentence.empty());
+  EXPECT_EQ(again.reach.own, settings.reach.own);
+  return settings.reach.own;
+}
+
+TEST(Environment, ChecksOfTheProgramSeeNoStoreOfAPeer) {
+  using enum device::OwnMemory;
+  EXPECT_EQ(device::Settings().reach.own, directly);
+  EXPECT_EQ(own_memory_with("1", "0"), directly);
+  EXPECT_EQ(own_memory_with("0", "0"), shared);
+  EXPECT_EQ(own_memory_with("1", "1"), unseen);
+  EXPECT_EQ(own_memory_with("0", "fatal"), unseen);
+}
+
 void expect_limits(const device::Settings& settings) {
   EXPECT_EQ(settings.strangers.half_open, 64U);
   EXPECT_EQ(settings.strangers.refused, 32U);

@@ -48,7 +48,7 @@ void LocalCarrier::begin_agreement(QueuePairLock& lock) {
   inbox_ = LocalConnection::make_inbox(parts_, receives);
   if (!inbox_.valid()) return stay_on_tcp("there is no shared memory", lock);
   // Before the offer, at which the peer looks whether it reaches the memory of this process.
-  name_ptracer(channel_.peer(), parts_.context.device().settings().ptracer);
+  name_ptracer(channel_.peer(), parts_.context.device().settings().reach.ptracer);
   agreement_ = std::make_unique<LocalAgreement>(
       channel_, active_, inbox_, receives, parts_.context.grants(),
       parts_.context.device().peer_processes(), parts_.shared.offered);

@@ -25,8 +25,13 @@ constexpr std::size_t staged_bytes = 4096;
 
 }  // namespace
 
+// Memory of this process itself may be gone, too, and the sequence ends with a fault of it.
 std::byte* MappedAccess::find(const GrantView::Found& found) {
-  if (!found.file.valid()) return nullptr;
+  const OwnMemory own = process_.own_memory();
+  if (own == OwnMemory::directly && can_store_checked() && may_load_directly(nullptr, 0)) {
+    return reinterpret_cast<std::byte*>(found.address);
+  }
+  if (own == OwnMemory::unseen || !found.file.valid()) return nullptr;
   std::byte* const region = find_region(found);
   return region ? region + found.into : nullptr;
 }

@@ -1,5 +1,5 @@
 // Accesses to memory of a peer that this process maps as well, by loads, stores and processor
-// atomics: no system call.
+// atomics: no system call. All memory of a peer in this process itself is such memory.
 //
 // The rules are those of remote_copy.h: an access is announced in the peer's inbox, it looks
 // whether the memory is still granted, and it can be revoked even if this process is stopped. The
@@ -34,8 +34,8 @@ class MappedAccess {
   // where it must be accessed in another way.
   [[nodiscard]] std::byte* find(const GrantView::Found& found);
 
-  // withdrawn: the peer's device has to decide. local_fault: `here` cannot be accessed.
-  // unavailable: this thread cannot do it (part may have been copied).
+  // withdrawn: the peer's device has to decide. local_fault: `here` cannot be accessed, or memory
+  // of a peer in this process. unavailable: this thread cannot do it (part may have been copied).
   enum class Result : std::uint8_t { done, withdrawn, local_fault, unavailable };
   // `at`: from find(). `here` has at most the bytes that were looked up.
   [[nodiscard]] Result write(const GrantView::Found& found, std::byte* at,

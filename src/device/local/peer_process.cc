@@ -36,14 +36,15 @@ FileIdentity identity_of(const sys::Descriptor& file) {
 PeerProcess::PeerProcess(pid_t pid, ProcessMark::Name mark, GrantView grants)
     : pid_(pid), mark_(mark), grants_(std::move(grants)) {}
 
-std::shared_ptr<const PeerProcess> PeerProcess::open(pid_t pid, Sent sent, bool reads) {
+std::shared_ptr<const PeerProcess> PeerProcess::open(pid_t pid, Sent sent, Ways ways) {
   // A filter of system calls refuses before it looks at the number.
   if (pid <= 0) return nullptr;
   auto opened = std::make_shared<PeerProcess>(pid, sent.mark, std::move(sent.grants));
   opened->file_ = sent.file;
   // Reading the mark proves three things at once: the number names that process here, the kernel
   // permits the access, and the program is the one that made the offer.
-  const int failed = reads ? opened->check_memory() : EPERM;
+  const int failed = ways.kernel ? opened->check_memory() : EPERM;
+  if (failed == 0 && pid == getpid()) opened->own_memory_ = ways.own_memory;
   if (failed == 0) return opened;
   if (!is_refusal(failed)) return nullptr;
   // Where /proc shows nothing of it, or shows the processes of another namespace, the number is not
@@ -160,7 +161,7 @@ std::shared_ptr<const PeerProcess> PeerProcesses::find_or_open(pid_t pid, Proces
   if (!table.valid() || !counted.valid()) return nullptr;
   auto opened = PeerProcess::open(
       pid, {.mark = mark, .grants = GrantView(std::move(table), std::move(counted)), .file = file},
-      reads_);
+      ways_);
   if (opened) add(opened);
   return opened;
 }

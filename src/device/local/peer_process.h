@@ -14,6 +14,7 @@
 #include "device/local/patience.h"
 #include "device/local/process_mark.h"
 #include "device/local/shared_memory.h"
+#include "device/settings.h"
 #include "device/system.h"
 
 namespace weft::device {
@@ -41,16 +42,22 @@ class PeerProcess {
     GrantView grants;
     FileIdentity file{};
   };
-  // `pid`: from SO_PEERCRED. `reads`: false where its memory shall not be read. Null where the
-  // number belongs to no process, or to another one than that which has sent this.
-  [[nodiscard]] static std::shared_ptr<const PeerProcess> open(pid_t pid, Sent sent,
-                                                               bool reads = true);
+  // In which ways its memory may be accessed.
+  struct Ways {
+    bool kernel = true;                          // process_vm_readv(2), process_vm_writev(2)
+    OwnMemory own_memory = OwnMemory::directly;  // where it is this process itself
+  };
+  // `pid`: from SO_PEERCRED. Null where the number belongs to no process, or to another one than
+  // that which has sent this.
+  [[nodiscard]] static std::shared_ptr<const PeerProcess> open(pid_t pid, Sent sent, Ways ways);
   PeerProcess(pid_t pid, ProcessMark::Name mark, GrantView grants);
 
   [[nodiscard]] pid_t pid() const { return pid_; }
   // Whether this process may read and write its memory. Otherwise ptrace(2) restrictions or a
   // filter of system calls forbid it. As it was at open().
   [[nodiscard]] bool reachable() const { return reach_ == Reach::memory; }
+  // Of this process itself how it may be accessed, of others OwnMemory::shared.
+  [[nodiscard]] OwnMemory own_memory() const { return own_memory_; }
   [[nodiscard]] const ProcessMark::Name& mark() const { return mark_; }
   [[nodiscard]] const GrantView& grants() const { return grants_; }
   // False once the process has ended, or executes another program. No pidfd: that would be one more
@@ -81,6 +88,7 @@ class PeerProcess {
   ProcessMark::Name mark_;
   FileIdentity file_;
   Reach reach_ = Reach::memory;
+  OwnMemory own_memory_ = OwnMemory::shared;
   GrantView grants_;
   mutable Patience patience_;
   mutable std::mutex mutex_;  // of mappings_
@@ -91,8 +99,7 @@ class PeerProcess {
 // Thread-safe.
 class PeerProcesses {
  public:
-  // `reads`: as of PeerProcess::open().
-  explicit PeerProcesses(bool reads = true) : reads_(reads) {}
+  explicit PeerProcesses(PeerProcess::Ways ways = {}) : ways_(ways) {}
   // Null if it is not known. The process that was found or added last is kept while no connection
   // has it: a client that connects for each request has none most of the time.
   [[nodiscard]] std::shared_ptr<const PeerProcess> find(pid_t pid, ProcessMark::Name mark);
@@ -106,7 +113,7 @@ class PeerProcesses {
   void abandon_after_fork();
 
  private:
-  const bool reads_;
+  const PeerProcess::Ways ways_;
   std::mutex mutex_;
   std::vector<std::weak_ptr<const PeerProcess>> processes_;
   std::shared_ptr<const PeerProcess> last_;

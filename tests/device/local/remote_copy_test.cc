@@ -448,7 +448,7 @@ TEST(RemoteCopy, DoesNotReachAnotherProgramImage) {
     const int failed = copy.run(purpose, {&here, 1}, {&there, 1}, granted);
     EXPECT_TRUE(failed == ESRCH || failed == EPERM) << failed;
   }
-  EXPECT_EQ(PeerProcess::open(child, {mark.name(), GrantView()}), nullptr);
+  EXPECT_EQ(PeerProcess::open(child, {mark.name(), GrantView()}, {}), nullptr);
   close(ends[1]);
   waitpid(child, nullptr, 0);
   for (const int fd : {pipes[0], ends[0]}) close(fd);
@@ -567,10 +567,10 @@ TEST(RemoteCopy, NeverReachesMemoryAfterTheWait) {
 TEST(PeerProcess, ThatDoesNotExistIsNotOpened) {
   ProcessMark mark;
   ASSERT_TRUE(mark.make());
-  EXPECT_EQ(PeerProcess::open(0, {mark.name(), GrantView()}), nullptr);
-  EXPECT_EQ(PeerProcess::open(0x7FFFFFFF, {mark.name(), GrantView()}), nullptr);
-  EXPECT_EQ(PeerProcess::open(getpid(), {{}, GrantView()}), nullptr) << "no mark";
-  EXPECT_NE(PeerProcess::open(getpid(), {mark.name(), GrantView()}), nullptr);
+  EXPECT_EQ(PeerProcess::open(0, {mark.name(), GrantView()}, {}), nullptr);
+  EXPECT_EQ(PeerProcess::open(0x7FFFFFFF, {mark.name(), GrantView()}, {}), nullptr);
+  EXPECT_EQ(PeerProcess::open(getpid(), {{}, GrantView()}, {}), nullptr) << "no mark";
+  EXPECT_NE(PeerProcess::open(getpid(), {mark.name(), GrantView()}, {}), nullptr);
 }
 
 TEST(PeerProcess, IsStoppedWhereItsThreadIs) {
@@ -595,7 +595,7 @@ TEST(PeerProcesses, KeepsTheLastOneWithoutAConnection) {
   ProcessMark mark;
   ASSERT_TRUE(mark.make());
   PeerProcesses processes;
-  auto self = PeerProcess::open(getpid(), {mark.name(), GrantView()});
+  auto self = PeerProcess::open(getpid(), {mark.name(), GrantView()}, {});
   if (!self) GTEST_SKIP() << "process_vm_readv is refused";
   processes.add(self);
   EXPECT_EQ(processes.find(getpid(), mark.name()), self);
@@ -605,7 +605,7 @@ TEST(PeerProcesses, KeepsTheLastOneWithoutAConnection) {
   EXPECT_NE(processes.find(getpid(), mark.name()), nullptr);
   ProcessMark other;
   ASSERT_TRUE(other.make());
-  processes.add(PeerProcess::open(getpid(), {other.name(), GrantView()}));
+  processes.add(PeerProcess::open(getpid(), {other.name(), GrantView()}, {}));
   EXPECT_EQ(processes.find(getpid(), mark.name()), nullptr);
   EXPECT_NE(processes.find(getpid(), other.name()), nullptr);
 }
