@@ -20,6 +20,9 @@ class _Stage(harness.Stage):
     def __init__(self, place):
         super().__init__()
         self.place, self.inside = place, 0
+        if getattr(place, "writable", None):
+            self.environment |= {"TMPDIR": place.writable,
+                                 "XDG_RUNTIME_DIR": os.path.join(place.writable, "runtime")}
 
     def start(self, name, program, *arguments, place=None, **options):
         if place is None:
@@ -59,14 +62,25 @@ def _run(case, place):
     return "passed", ""
 
 
+def _place(name):
+    """Where no file can be written, the folder of the tests' own files is left: they write what
+    programs read there, and read what the device has counted."""
+    kind, folder = sandboxes.PLACES[name], os.environ.get("WEFT_INTEROP_SCRATCH")
+    if name not in ("read_only", "container") or not folder:
+        return kind()
+    os.makedirs(os.path.join(folder, "runtime"), mode=0o700, exist_ok=True)
+    os.chmod(folder, 0o1777)
+    return kind(writable=folder)
+
+
 def _left_out(name, forbidden):
     return next((reason for pattern, reason in forbidden.items()
                  if re.fullmatch(pattern, name)), None)
 
 
-def _all_in(kind, forbidden):
+def _all_in(name, forbidden):
     def run(stage):
-        place, found = kind(), {"passed": [], "skipped": [], "failed": []}
+        place, found = _place(name), {"passed": [], "skipped": [], "failed": []}
         try:
             for case in _suite():
                 start, reason = time.monotonic(), _left_out(case.name, forbidden)
@@ -88,30 +102,50 @@ def _all_in(kind, forbidden):
 # These have fixed names.
 _XRC = r"ib_\w+\.raw_xrc.*"
 
-# Interpreters, servers and libraries.
+# Interpreters, servers and libraries, and programs that look through folders or change files.
 _WITH_OTHER_CALLS = "|".join((
     "asyncio", "bash", "ceph", "dovecot", "dtest", "erlang", "etcd", "fi_info", "fi_pingpong",
-    "haproxy", "httpd", "inetd", "iperf3", "java", "libfabric", "mariadb", "memcached", "mpich",
-    "nginx", "node", "openmpi", "openssh", "openshmem", "postgresql", "pyverbs", "qperf",
-    "redis", "rsync", "socat", "tgt", "ucx_perftest", "varnish"))
+    "fio", "haproxy", "httpd", "ibstat", "ibstatus", "inetd", "iperf3", "java", "libfabric",
+    "librpma", "mariadb", "memcached", "mpich", "nginx", "node", "openmpi", "openssh", "openshmem",
+    "postgresql", "pyverbs", "qemu", "qperf", "rcopy", "redis", "rsync", "socat", "tgt",
+    "ucx_info", "ucx_perftest", "varnish"))
 
 # What a place itself forbids, by cases, with the reason.
 _FORBIDDEN = {
     "user": {r"(ceph|fio|mariadb|openssh|postgresql|rsync)\..*":
              "its files belong to the user of the tests",
              r"(dovecot|inetd|tgt)\..*": "the program changes users, or is managed by root",
+             r"httpd\..*": "the user of the tests has opened its standard error",
              _XRC: "perftest writes files in /tmp, which no other user could open afterwards"},
+    "no_privileges": {
+        r"dovecot\..*": "the program changes users",
+        r"(mpich|openmpi|openshmem|pyverbs)\..*":
+            "root needs a capability to make a user namespace"},
+    "namespace": {
+        r"dovecot\..*": "the program changes users",
+        r"libfabric\.greeting_(alone|iwarp)|nc\.(to_plain|fallback)|nginx\.daemon"
+        r"|rdma_(client|server)\.of_a_connection|tgt\..*": "one of its sides is outside"},
     "seccomp": {rf"({_WITH_OTHER_CALLS})\..*|nc\.file":
-                "the program makes system calls of its own that Weft does not need"},
+                "the program makes system calls of its own that Weft does not need",
+                r"ib_\w+\.shared_heap.*": "there is no shared heap without memfd_create"},
     "read_only": {
-        r"nginx\..*|nc\.file|iperf3\..*|redis\.benchmark": "the program writes files",
-        r"memcached\.values": "it needs a user namespace of its own, which nothing below another "
-                              "root may make",
+        r"dovecot\..*": "the program changes users",
+        r"(httpd|memcached|mpich|openmpi|openshmem|openssh|postgresql|pyverbs|rsync)\..*":
+            "it needs a user namespace of its own, which nothing below another root may make",
         _XRC: "perftest writes files in /tmp"},
+    "container": {
+        r"(ceph|fio|mariadb|openssh|postgresql|rsync)\..*":
+            "its files belong to the user of the tests",
+        r"(dovecot|inetd|java|nginx)\..*": "the container has no users and no settings in /etc",
+        r"haproxy\.hands_over|openshmem\..*": "the program gets no signals from outside",
+        r"tgt\..*": "the program is managed by root"},
+    "no_shared_memory": {
+        r"dovecot\..*": "the program changes users",
+        r"(postgresql|pyverbs)\..*": "the program needs /dev/shm for itself"},
 }
 
-for _name, _kind in sandboxes.PLACES.items():
-    cases.add(f"sandbox.suite_{_name}", _all_in(_kind, _FORBIDDEN.get(_name, {})),
+for _name in sandboxes.PLACES:
+    cases.add(f"sandbox.suite_{_name}", _all_in(_name, _FORBIDDEN.get(_name, {})),
               timeout_s=_TIMEOUT_S, long=True)
 
 

@@ -126,15 +126,16 @@ class Namespace:
 
 class Container(OrdinaryUser):
     """A container of podman, started by an ordinary user. Its files are the host's /usr and this
-    build, read-only; its network is the host's; podman's own seccomp filter is in force. Each side
-    has a container and with it a process namespace of its own."""
+    build, read-only, but for the folder `writable`; its network is the host's; podman's own seccomp
+    filter is in force. Each side has a container and with it a process namespace of its own."""
 
     _RUNTIMES = ("runc", "crun")  # crun refuses hosts with both versions of control groups
     _END_S = 100  # a container outlives podman
 
-    def __init__(self):
+    def __init__(self, writable=None):
         super().__init__()
         harness.installed("podman")
+        self.writable = writable
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix="weft-container-"))
         self._make_files()
         failed = "no runtime of podman is installed"
@@ -166,7 +167,9 @@ class Container(OrdinaryUser):
         return ["env", f"HOME={self._folder}", f"XDG_RUNTIME_DIR={self._folder}/run",
                 "podman", "--runtime", self._runtime, "--cgroup-manager=cgroupfs",
                 "--storage-driver=vfs", "--log-level=fatal", "run", "--rm", "-i", "--env-host",
-                "--network=host", "-v", "/usr:/usr:ro", "-v", f"{build}:{build}:ro",
+                "--network=host", "-v", "/usr:/usr:ro",
+                "-v", "/etc/alternatives:/etc/alternatives:ro", "-v", f"{build}:{build}:ro",
+                *(("-v", f"{self.writable}:{self.writable}") if self.writable else ()),
                 "--rootfs", str(self._folder / "root"),
                 "timeout", "-k", "1", str(self._END_S), *map(str, argv)]
 
@@ -175,18 +178,21 @@ class Container(OrdinaryUser):
 
 
 class ReadOnly:
-    """A mount namespace in which the root is read-only and the usual places for files are empty and
-    read-only."""
+    """A mount namespace in which the root is read-only, but for the folder `writable`, and the
+    usual places for files are empty and read-only."""
 
     _COVERED = ("/tmp", "/var/tmp", "/dev/shm", "/run")
 
-    def __init__(self):
+    def __init__(self, writable=None):
         _need_mount_namespaces()
+        self.writable = writable
 
-    @classmethod
-    def enter(cls):
+    def enter(self):
         _enter_mount_namespace()
-        for path in cls._COVERED:
+        if self.writable:
+            folder = os.fsencode(self.writable)
+            _check(_LIBC.mount(folder, folder, None, _MS_BIND, None), self.writable)
+        for path in self._COVERED:
             if os.path.isdir(path):
                 _check(_LIBC.mount(b"none", path.encode(), b"tmpfs", _MS_RDONLY, b"size=4k"), path)
         _check(_LIBC.mount(b"/", b"/", None, _MS_BIND | _MS_REC, None), "a bind of /")
