@@ -48,8 +48,9 @@ ssize_t weft::c::result_of(const weft_stream& stream, const Transfer& outcome) {
     case TransferStatus::failed:
       break;
   }
-  return fail(outcome.error_number, "the stream to " + stream.stream.peer_address() +
-                                        " has failed: " + std::strerror(outcome.error_number));
+  const std::string peer = stream.stream.peer_address();  // empty: it was never connected
+  return fail(outcome.error_number, "the stream " + (peer.empty() ? peer : "to " + peer + " ") +
+                                        "has failed: " + std::strerror(outcome.error_number));
 }
 
 int weft_stream_connect(weft_stream** stream, const char* host, uint16_t port,

@@ -33,6 +33,8 @@ static void a_name_server_that_does_not_answer_is_a_failure(void) {
   CHECK_IS(weft_stream_await_connected(stream, PATIENCE_MS), -EHOSTUNREACH);
   CHECK_SAYS("try again");
   CHECK_IS(weft_stream_await_connected(stream, 0), -EHOSTUNREACH);
+  CHECK_IS(weft_stream_send(stream, "x", 1, 0), -EHOSTUNREACH);
+  CHECK_SAYS("the stream has failed");
   weft_stream_free(stream);
   CHECK_IS(weft_connection_start_connecting(&connection, "later.invalid", 7, NULL, NULL, 0), 0);
   CHECK_IS(weft_connection_await_established(connection, PATIENCE_MS), -EHOSTUNREACH);
