@@ -1,6 +1,10 @@
 // Compares byte streams with TCP sockets between the same two processes, alternating: half round
 // trips, throughput, rate of small sends, connections a second. The ratios count; absolute figures
 // are for orientation only.
+//
+// The calls of both wait for bytes, a stream's by polling before it sleeps, unless the row says
+// otherwise: where both sides poll, no call waits; where both sleep, each side pauses before it
+// sends, so that the other one has gone to sleep.
 #include <arpa/inet.h>
 #include <fmt/core.h>
 #include <netinet/in.h>
@@ -27,6 +31,7 @@
 #include <vector>
 
 #include "resident_memory.h"
+#include "two_processes.h"
 #include "weft/stream.hpp"
 
 extern char** environ;
@@ -34,14 +39,20 @@ extern char** environ;
 namespace weft::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // The operations that both kinds of streams have.
 class Channel {
  public:
   virtual ~Channel() = default;
   virtual void send(std::span<const std::byte> bytes) = 0;
   virtual void receive(std::span<std::byte> into) = 0;
+  // The same by calls that do not wait.
+  void poll(std::span<std::byte> into) {
+    while (!into.empty()) into = into.subspan(take(into));
+  }
+
+ private:
+  // What is there; may be nothing.
+  virtual std::size_t take(std::span<std::byte> into) = 0;
 };
 
 class TcpChannel final : public Channel {
@@ -69,6 +80,13 @@ class TcpChannel final : public Channel {
   }
 
  private:
+  std::size_t take(std::span<std::byte> into) override {
+    const auto got = recv(fd_, into.data(), into.size(), MSG_DONTWAIT);
+    if (got > 0) return static_cast<std::size_t>(got);
+    if (got == 0 || errno != EAGAIN) throw std::runtime_error("the TCP connection has ended");
+    return 0;
+  }
+
   int fd_;
 };
 
@@ -84,6 +102,12 @@ class StreamChannel final : public Channel {
   }
 
  private:
+  std::size_t take(std::span<std::byte> into) override {
+    const auto got = stream_.receive(into, Deadline::now());
+    if (!got.ok() && !got.would_block()) throw std::runtime_error("the stream has ended");
+    return got.bytes;
+  }
+
   stream::Stream stream_;
 };
 
@@ -91,11 +115,35 @@ class StreamChannel final : public Channel {
 // the other. `idle`: `count` of them at once, which are kept.
 enum class What : std::uint8_t { round_trips, one_way, connections, idle };
 
+// How both sides of round trips wait.
+enum class Waiting : std::uint8_t { as_usual, polling, asleep };
+
 struct Work {
   What what = What::round_trips;
   std::uint32_t bytes = 0;
   std::uint32_t count = 0;
+  Waiting waiting = Waiting::as_usual;
 };
+
+// Longer than the calls of a stream poll.
+constexpr std::chrono::microseconds until_asleep{300};
+
+// The pause before a side sends.
+std::chrono::nanoseconds pause_of(const Work& work) {
+  return work.waiting == Waiting::asleep ? until_asleep : std::chrono::nanoseconds(0);
+}
+
+// Without sleep, which would not end on time.
+void pause(const Work& work) {
+  const auto end = Clock::now() + pause_of(work);
+  while (Clock::now() < end) {
+  }
+}
+
+void receive(Channel& channel, std::span<std::byte> into, const Work& work) {
+  if (work.waiting == Waiting::polling) return channel.poll(into);
+  channel.receive(into);
+}
 
 // Waits for the next connection, or makes one.
 using OpenChannel = std::function<std::unique_ptr<Channel>()>;
@@ -119,13 +167,15 @@ void serve(const OpenChannel& accept) {
     return;
   }
   for (std::uint32_t i = 0; i < work.count; ++i) {
-    channel.receive(data);
-    if (work.what == What::round_trips) channel.send(data);
+    receive(channel, data, work);
+    if (work.what != What::round_trips) continue;
+    pause(work);
+    channel.send(data);
   }
   if (work.what == What::one_way) channel.send(std::span(data).first(1));
 }
 
-// Returns the seconds for all of the work.
+// Returns the seconds for all of the work, without pauses.
 double drive(const OpenChannel& connect, const Work& work) {
   const auto first = connect();
   Channel& channel = *first;
@@ -138,11 +188,13 @@ double drive(const OpenChannel& connect, const Work& work) {
     next->receive(data);
   }
   for (std::uint32_t i = 0; work.what != What::connections && i < work.count; ++i) {
+    pause(work);
     channel.send(data);
-    if (work.what == What::round_trips) channel.receive(data);
+    if (work.what == What::round_trips) receive(channel, data, work);
   }
   if (work.what == What::one_way) channel.receive(std::span(data).first(1));
-  return std::chrono::duration<double>(Clock::now() - start).count();
+  const auto pauses = 2 * work.count * pause_of(work);
+  return std::chrono::duration<double>(Clock::now() - start - pauses).count();
 }
 
 double descriptors_of(pid_t process) {
@@ -223,16 +275,19 @@ stream::Options options_of(std::uint32_t ring_bytes) {
 
 class Peer {
  public:
-  explicit Peer(std::uint32_t ring_bytes) : ring_bytes_(ring_bytes) {
+  // `pinned`: it has a processor of its own.
+  Peer(std::uint32_t ring_bytes, bool pinned) : ring_bytes_(ring_bytes) {
     int ends[2];
     if (pipe(ends) != 0) throw std::runtime_error("no pipe");
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-    std::array<std::string, 4> words{"/proc/self/exe", "--peer", "--ring",
-                                     std::to_string(ring_bytes)};
-    std::array<char*, 5> arguments{words[0].data(), words[1].data(), words[2].data(),
-                                   words[3].data(), nullptr};
+    std::array<std::string, 5> words{"/proc/self/exe", "--peer", "--ring",
+                                     std::to_string(ring_bytes), "--pinned"};
+    std::array<char*, 6> arguments{};
+    for (std::size_t i = 0; i < words.size() - (pinned ? 0 : 1); ++i) {
+      arguments[i] = words[i].data();
+    }
     if (posix_spawn(&pid_, words[0].c_str(), &actions, nullptr, arguments.data(), environ) != 0) {
       throw std::runtime_error("cannot start the other process");
     }
@@ -334,19 +389,32 @@ void count_idle(const Peer& peer, std::uint32_t count, std::string_view only) {
   line("", tcp.descriptors, stream.descriptors, "descriptors");
 }
 
-void run(std::uint32_t ring_bytes, int rounds, double effort, std::uint32_t idle,
-         const std::string& only) {
-  const auto times = [effort](double count) {
-    return static_cast<std::uint32_t>(std::max(count * effort, 10.0));
+struct Settings {
+  int rounds = 7;
+  double effort = 1;
+  std::uint32_t idle = 1000;
+  std::string only;
+  bool pinned = false;
+};
+
+void run(std::uint32_t ring_bytes, const Settings& settings) {
+  const auto times = [&](double count) {
+    return static_cast<std::uint32_t>(std::max(count * settings.effort, 10.0));
   };
   const std::uint32_t small = times(10'000);
   const std::uint32_t many = times(50'000);
   const std::uint32_t large = times(2'000);
   const auto megabytes = [](std::uint32_t count, double bytes) { return count * bytes / 1e6; };
   const std::uint32_t connections = times(500);
-  const std::array<Row, 6> rows{{
+  const std::array<Row, 9> rows{{
       {"half round trip, 64 B", {What::round_trips, 64, small}, "us", 0},
+      {"the same, both poll", {What::round_trips, 64, small, Waiting::polling}, "us", 0},
+      {"the same, both sleep", {What::round_trips, 64, small / 10, Waiting::asleep}, "us", 0},
       {"half round trip, 4 KiB", {What::round_trips, 4096, small}, "us", 0},
+      {"throughput, 16 KiB sends",
+       {What::one_way, 16384, large * 4},
+       "MB/s",
+       megabytes(large * 4, 16384)},
       {"throughput, 64 KiB sends", {What::one_way, 65536, large}, "MB/s", megabytes(large, 65536)},
       {"throughput, 1 MiB sends",
        {What::one_way, 1 << 20, large / 8},
@@ -360,11 +428,12 @@ void run(std::uint32_t ring_bytes, int rounds, double effort, std::uint32_t idle
   }};
   fmt::print("rings of {} KiB{:>25} {:>9} {:>6} {:>6}\n", ring_bytes / 1024, "TCP", "stream", "",
              "ratio");
-  const Peer peer(ring_bytes);
+  const Peer peer(ring_bytes, settings.pinned);
   for (const Row& row : rows) {
-    if (std::string_view(row.name).find(only) != std::string_view::npos) measure(peer, row, rounds);
+    const bool asked = std::string_view(row.name).find(settings.only) != std::string_view::npos;
+    if (asked) measure(peer, row, settings.rounds);
   }
-  count_idle(peer, idle, only);
+  count_idle(peer, settings.idle, settings.only);
 }
 
 }  // namespace
@@ -374,24 +443,25 @@ int main(int count, char** words) {
   CLI::App app("Byte streams against TCP sockets.");
   bool peer = false;
   std::uint32_t ring_bytes = 0;
-  int rounds = 7;
-  double effort = 1;
+  weft::bench::Settings settings;
   app.add_flag("--peer", peer, "be the other process; started by the first")->group("");
   app.add_option("--ring", ring_bytes, "bytes of the rings (both 32 KiB and 1 MiB)");
-  app.add_option("--rounds", rounds, "how often each is measured, in turn")->capture_default_str();
-  app.add_option("--effort", effort, "more or less work in each round")->capture_default_str();
-  std::uint32_t idle = 1000;
-  app.add_option("--idle", idle, "how many idle connections are counted")
+  app.add_option("--rounds", settings.rounds, "how often each is measured, in turn")
+      ->capture_default_str();
+  app.add_option("--effort", settings.effort, "more or less work in each round")
+      ->capture_default_str();
+  app.add_option("--idle", settings.idle, "how many idle connections are counted")
       ->check(CLI::Range(2, 100'000))
       ->capture_default_str();
-  std::string only;
-  app.add_option("--only", only, "the rows whose names contain this");
+  app.add_option("--only", settings.only, "the rows whose names contain this");
+  app.add_flag("--pinned", settings.pinned, "each process has a processor of its own");
   CLI11_PARSE(app, count, words);
   try {
+    if (settings.pinned) weft::bench::pin(peer ? 1 : 0);
     if (peer) weft::bench::be_peer(ring_bytes);
     std::vector<std::uint32_t> sizes{32 * 1024, 1024 * 1024};
     if (ring_bytes != 0) sizes = {ring_bytes};
-    for (const std::uint32_t bytes : sizes) weft::bench::run(bytes, rounds, effort, idle, only);
+    for (const std::uint32_t bytes : sizes) weft::bench::run(bytes, settings);
     return 0;
   } catch (const std::exception& error) {
     fmt::print(stderr, "stream_bench: {}\n", error.what());
