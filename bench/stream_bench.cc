@@ -2,9 +2,9 @@
 // trips, throughput, rate of small sends, connections a second. The ratios count; absolute figures
 // are for orientation only.
 //
-// The calls of both wait for bytes, a stream's by polling before it sleeps, unless the row says
-// otherwise: where both sides poll, no call waits; where both sleep, each side pauses before it
-// sends, so that the other one has gone to sleep.
+// In most rows a call waits for bytes; a call of a stream polls for a while and then sleeps. In the
+// row "both poll" no call waits. In the row "both sleep" each side pauses before it sends, and the
+// other side goes to sleep in this pause.
 #include <arpa/inet.h>
 #include <fmt/core.h>
 #include <netinet/in.h>
@@ -128,14 +128,10 @@ struct Work {
 // Longer than the calls of a stream poll.
 constexpr std::chrono::microseconds until_asleep{300};
 
-// The pause before a side sends.
-std::chrono::nanoseconds pause_of(const Work& work) {
-  return work.waiting == Waiting::asleep ? until_asleep : std::chrono::nanoseconds(0);
-}
-
-// Without sleep, which would not end on time.
+// Before a side sends. Does not sleep, because a sleep would not end on time.
 void pause(const Work& work) {
-  const auto end = Clock::now() + pause_of(work);
+  if (work.waiting != Waiting::asleep) return;
+  const auto end = Clock::now() + until_asleep;
   while (Clock::now() < end) {
   }
 }
@@ -193,8 +189,8 @@ double drive(const OpenChannel& connect, const Work& work) {
     if (work.what == What::round_trips) receive(channel, data, work);
   }
   if (work.what == What::one_way) channel.receive(std::span(data).first(1));
-  const auto pauses = 2 * work.count * pause_of(work);
-  return std::chrono::duration<double>(Clock::now() - start - pauses).count();
+  const std::uint32_t pauses = work.waiting == Waiting::asleep ? 2 * work.count : 0;
+  return std::chrono::duration<double>(Clock::now() - start - pauses * until_asleep).count();
 }
 
 double descriptors_of(pid_t process) {
@@ -408,8 +404,11 @@ void run(std::uint32_t ring_bytes, const Settings& settings) {
   const std::uint32_t connections = times(500);
   const std::array<Row, 9> rows{{
       {"half round trip, 64 B", {What::round_trips, 64, small}, "us", 0},
-      {"the same, both poll", {What::round_trips, 64, small, Waiting::polling}, "us", 0},
-      {"the same, both sleep", {What::round_trips, 64, small / 10, Waiting::asleep}, "us", 0},
+      {"half round trip, both poll", {What::round_trips, 64, small, Waiting::polling}, "us", 0},
+      {"half round trip, both sleep",
+       {What::round_trips, 64, small / 10, Waiting::asleep},
+       "us",
+       0},
       {"half round trip, 4 KiB", {What::round_trips, 4096, small}, "us", 0},
       {"throughput, 16 KiB sends",
        {What::one_way, 16384, large * 4},

@@ -130,7 +130,7 @@ Device::Device(const Settings& settings, std::vector<LocalAddress> addresses,
       engine_(settings.progress.mode,
               {.exact = settings.link.active(), .nice = settings.progress.priority}),
       peer_processes_(
-          {.kernel = settings.same_host != SameHost::staged, .own_memory = settings.reach.own}),
+          {.kernel = settings.same_host != SameHost::staged, .own_memory = settings.reach.own()}),
       next_number_(random_word() % queue_pair_numbers) {
   handle_.owner = this;
   ibv_device& device = handle_.device;

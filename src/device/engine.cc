@@ -484,7 +484,7 @@ bool Engine::defer(const std::weak_ptr<Pollable>& target, bool waiting, std::uin
 
 bool Engine::try_to_defer(const std::weak_ptr<Pollable>& target, bool waiting,
                           std::uint32_t ticks) {
-  // Its calls cost nothing, and its time passes without calls of the program.
+  // In a simulation calls cost nothing, and time passes although the program makes none.
   if (simulation_) [[unlikely]]
     return false;
   const std::lock_guard lock(deferred_mutex_);

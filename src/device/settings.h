@@ -43,13 +43,6 @@ enum class OwnMemory : std::uint8_t {
   unseen,    // by the kernel alone: debug registers, which weft run --check has, notice nothing
 };
 
-// `directly`: as WEFT_OWN_MEMORY says. `checks`: WEFT_CHECK is on, so that a store of a peer in
-// this process would be one of the program.
-[[nodiscard]] constexpr OwnMemory own_memory(bool directly, bool checks) {
-  if (checks) return OwnMemory::unseen;
-  return directly ? OwnMemory::directly : OwnMemory::shared;
-}
-
 // Which processes a process lets reach its memory, where Yama asks for that (local/ptracer.h).
 enum class PtracerMode : std::uint8_t {
   peer,  // the first peer that is connected within the host
@@ -60,7 +53,13 @@ enum class PtracerMode : std::uint8_t {
 // How ends of connections within the host reach each other's memory.
 struct MemoryReach {
   PtracerMode ptracer = PtracerMode::peer;
-  OwnMemory own = OwnMemory::directly;
+  bool own_memory = true;  // WEFT_OWN_MEMORY
+  bool checked = false;  // WEFT_CHECK is on: it takes each store of this process for the program's
+
+  [[nodiscard]] OwnMemory own() const {
+    if (checked) return OwnMemory::unseen;
+    return own_memory ? OwnMemory::directly : OwnMemory::shared;
+  }
 };
 
 // Which allocations of the program are made where processes of this host can map them, if `weft

@@ -151,17 +151,8 @@ std::string explain_adapter(std::string_view value) {
 }
 
 bool read_check(std::string_view value, Settings& settings) {
-  const bool on = value == "1" || value == "fatal";
-  settings.reach.own = device::own_memory(settings.reach.own != device::OwnMemory::shared, on);
-  return on || value == "0";
-}
-
-bool read_own_memory(std::string_view value, Settings& settings) {
-  bool directly = true;
-  if (!read_switch(value, directly)) return false;
-  settings.reach.own =
-      device::own_memory(directly, settings.reach.own == device::OwnMemory::unseen);
-  return true;
+  settings.reach.checked = value == "1" || value == "fatal";
+  return settings.reach.checked || value == "0";
 }
 
 bool read_limits(std::string_view value, Settings& settings) {
@@ -268,7 +259,9 @@ constexpr std::array table{
     Variable{"WEFT_OWN_MEMORY", "1", on_or_off,
              "1: two queue pairs of one process that are connected copy from the memory of one to "
              "that of the other. 0: they copy as those of two processes do, for measurements.",
-             read_own_memory},
+             [](std::string_view value, Settings& settings) {
+               return read_switch(value, settings.reach.own_memory);
+             }},
     Variable{
         "WEFT_PERSONALITY", "roce", "roce, iwarp or ib",
         "What the device looks like. roce: an InfiniBand adapter on Ethernet, connected by "

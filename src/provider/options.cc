@@ -270,8 +270,8 @@ WrongOption to_settings(const DeviceOptions& options, device::Settings& settings
   settings.personality = to_device(options.personality);
   settings.progress.mode = to_device(options.progress);
   settings.same_host = to_device(options.same_host);
-  const bool checks = !options.check.empty() && options.check != "0";
-  settings.reach.own = device::own_memory(options.own_memory, checks);
+  settings.reach.own_memory = options.own_memory;
+  settings.reach.checked = !options.check.empty() && options.check != "0";
   settings.reach.ptracer = to_device(options.ptracer);
   settings.crc = options.crc;
   settings.strict_crc = options.strict_crc;
@@ -316,7 +316,7 @@ std::string read_environment(DeviceOptions& options) {
   options.same_host =
       from_device(settings.same_host, {Options::SameHost::automatic, Options::SameHost::off,
                                        Options::SameHost::required, Options::SameHost::staged});
-  options.own_memory = settings.reach.own != device::OwnMemory::shared;
+  options.own_memory = settings.reach.own_memory;
   options.ptracer =
       from_device(settings.reach.ptracer,
                   {Options::Ptracer::peer, Options::Ptracer::any, Options::Ptracer::off});

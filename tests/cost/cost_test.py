@@ -57,7 +57,7 @@ def skip(reason):
 def run(same_host, *command):
     environment = {name: value for name, value in os.environ.items()
                    if not name.startswith("WEFT_")}
-    # Both ends are in one process, and stand for two.
+    # The two ends are in one process, but have to copy as two processes do.
     environment |= {"WEFT_QUIET": "1", "WEFT_ADDR": "127.0.0.1", "WEFT_PROGRESS": "manual",
                     "WEFT_SAME_HOST": same_host, "WEFT_OWN_MEMORY": "0",
                     "GLIBC_TUNABLES": SAME_COPIES}

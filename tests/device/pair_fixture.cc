@@ -173,7 +173,7 @@ SameHost same_host_of_run() {
 
 void set_carrier(Settings& settings) {
   settings.same_host = same_host_of_run();
-  settings.reach.own = carrier_of_run() == "within" ? OwnMemory::directly : OwnMemory::shared;
+  settings.reach.own_memory = carrier_of_run() == "within";
 }
 
 bool carrier_is_local() {

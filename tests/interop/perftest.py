@@ -13,8 +13,8 @@ ATOMIC = ("ib_atomic_bw", "ib_atomic_lat")
 ALL_SIZES = [1 << power for power in range(1, 24)]
 
 # A line of results: bytes, iterations, and then numbers only. A deviation may be "-nan": perftest
-# takes the root of a difference that rounding made negative. Times are "inf" where it could not
-# find out how fast the processor's clock is, because other work disturbed it.
+# takes the root of a difference that rounding made negative. A time is "inf" if perftest could not
+# measure how fast the processor's clock is, because other work disturbed it.
 _RESULT = re.compile(r"^\s*(\d+)\s+(\d+)((?:\s+(?:[\d.]+|-?nan|inf)){3,})\s*$")
 
 

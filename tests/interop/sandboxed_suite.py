@@ -63,8 +63,8 @@ def _run(case, place):
 
 
 def _place(name):
-    """Where no file can be written, the folder of the tests' own files is left: they write what
-    programs read there, and read what the device has counted."""
+    """In places where no file can be written, one folder stays writable: there the tests put files
+    for the programs, and the device puts its counters for the tests."""
     kind, folder = sandboxes.PLACES[name], os.environ.get("WEFT_INTEROP_SCRATCH")
     if name not in ("read_only", "container") or not folder:
         return kind()
@@ -115,7 +115,7 @@ _FORBIDDEN = {
     "user": {r"(ceph|fio|mariadb|openssh|postgresql|rsync)\..*":
              "its files belong to the user of the tests",
              r"(dovecot|inetd|tgt)\..*": "the program changes users, or is managed by root",
-             r"httpd\..*": "the user of the tests has opened its standard error",
+             r"httpd\..*": "it opens /dev/stderr, which belongs to the user of the tests",
              _XRC: "perftest writes files in /tmp, which no other user could open afterwards"},
     "no_privileges": {
         r"dovecot\..*": "the program changes users",

@@ -74,13 +74,14 @@ device::OwnMemory own_memory_with(const char* directly, const char* checks) {
   unsetenv("WEFT_CHECK");
   device::Settings again;
   EXPECT_TRUE(to_settings(options, again).sentence.empty());
-  EXPECT_EQ(again.reach.own, settings.reach.own);
-  return settings.reach.own;
+  EXPECT_EQ(again.reach.own(), settings.reach.own());
+  EXPECT_EQ(again.reach.own_memory, settings.reach.own_memory);
+  return settings.reach.own();
 }
 
 TEST(Environment, ChecksOfTheProgramSeeNoStoreOfAPeer) {
   using enum device::OwnMemory;
-  EXPECT_EQ(device::Settings().reach.own, directly);
+  EXPECT_EQ(device::Settings().reach.own(), directly);
   EXPECT_EQ(own_memory_with("1", "0"), directly);
   EXPECT_EQ(own_memory_with("0", "0"), shared);
   EXPECT_EQ(own_memory_with("1", "1"), unseen);

@@ -25,7 +25,7 @@ constexpr std::size_t staged_bytes = 4096;
 
 }  // namespace
 
-// Memory of this process itself may be gone, too, and the sequence ends with a fault of it.
+// The program may have unmapped memory of this process itself. Then the access ends with a fault.
 std::byte* MappedAccess::find(const GrantView::Found& found) {
   const OwnMemory own = process_.own_memory();
   if (own == OwnMemory::directly && can_store_checked() && may_load_directly(nullptr, 0)) {

@@ -56,7 +56,7 @@ class PeerProcess {
   // Whether this process may read and write its memory. Otherwise ptrace(2) restrictions or a
   // filter of system calls forbid it. As it was at open().
   [[nodiscard]] bool reachable() const { return reach_ == Reach::memory; }
-  // Of this process itself how it may be accessed, of others OwnMemory::shared.
+  // How its memory may be accessed where it is this process itself; else OwnMemory::shared.
   [[nodiscard]] OwnMemory own_memory() const { return own_memory_; }
   [[nodiscard]] const ProcessMark::Name& mark() const { return mark_; }
   [[nodiscard]] const GrantView& grants() const { return grants_; }

@@ -437,7 +437,7 @@ void QueuePair::drive_inline(DirectPoll* poll) {
 // Of a datagram queue pair. Engine::poll() takes its lock again.
 void QueuePair::send_gathered(DirectPoll* poll) {
   QueuePairLock lock(mutex_, std::try_to_lock);
-  // None in a child of fork(2).
+  // A child of fork(2) has no carrier.
   if (!lock.owns() || !carrier_) return;
   carrier_->drive(Occasion::polled, lock);
   settle(lock, poll);

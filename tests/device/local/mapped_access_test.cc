@@ -81,13 +81,18 @@ class Mapped : public testing::Test {
     region.length_bytes = length;
   }
 
+  [[nodiscard]] static GrantView::Found look_up_in(const PeerProcess& process, std::uint64_t offset,
+                                                   std::uint64_t length,
+                                                   std::uint32_t stag = 0x00012301) {
+    return process.grants().look_up({.stag = stag,
+                                     .domain = domain,
+                                     .offset = iova + offset,
+                                     .length_bytes = length,
+                                     .needed = IBV_ACCESS_REMOTE_WRITE});
+  }
   [[nodiscard]] GrantView::Found look_up(std::uint64_t offset, std::uint64_t length,
                                          std::uint32_t stag = 0x00012301) const {
-    return process_->grants().look_up({.stag = stag,
-                                       .domain = domain,
-                                       .offset = iova + offset,
-                                       .length_bytes = length,
-                                       .needed = IBV_ACCESS_REMOTE_WRITE});
+    return look_up_in(*process_, offset, length, stag);
   }
 
   MappedAccess::Result write(const GrantView::Found& found, std::span<std::byte> from) {
@@ -286,6 +291,24 @@ TEST_F(Mapped, AtomicsOfTwoThreadsLoseAndRepeatNothing) {
   }
   other.join();
   EXPECT_EQ(counter.load(), additions + done);
+}
+
+TEST_F(Mapped, MemoryOfThisProcessIsAccessedWhereItLies) {
+  const auto place_of = [this](OwnMemory own) {
+    const auto process =
+        PeerProcess::open(getpid(), {.mark = mark_.name(), .grants = view()}, {.own_memory = own});
+    RemoteCopy announcements(inbox_, *process);
+    MappedAccess access(inbox_, *process, announcements);
+    return access.find(look_up_in(*process, 5, 8));
+  };
+  if (!PeerProcess::open(getpid(), {.mark = mark_.name(), .grants = view()}, {})->reachable()) {
+    GTEST_SKIP() << "process_vm_readv is refused";
+  }
+  EXPECT_EQ(place_of(OwnMemory::directly), region_.base + 5);
+  EXPECT_EQ(place_of(OwnMemory::unseen), nullptr);
+  std::byte* const shared = place_of(OwnMemory::shared);
+  EXPECT_NE(shared, nullptr);
+  EXPECT_NE(shared, region_.base + 5) << "as another process maps it";
 }
 
 TEST_F(Mapped, RegionsOfOneFileShareAMapping) {
